@@ -8,20 +8,21 @@
 //
 //   w, m, v   type W: float (double if T is double)     g   type T
 //   low       T: an fp16 copy of w for the model, or null
-//   float:    reads w g m v and writes w m v: 28 bytes a parameter. With one kernel for each array
-//             operation, about 130 bytes are moved
-//   half with master:  reads 14 bytes and writes 12 + 2 bytes: 28 bytes a parameter
+//   Bytes for each parameter:
+//   float     reads w, g, m, v and writes w, m, v, of 4 bytes each: 28. With one kernel for each
+//             array operation, about 130 bytes are moved
+//   half      only g and low are half, w, m, v stay float: reads 14, writes 14
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// A thread of adamw_many reads 4 packs (7 packs in half) before it waits. These are 64 bytes or
-// more. So 256 threads have 15 KB in flight in an SM, and a warp requests 512 bytes at once: 90%.
-// The square root and the division take no extra time, because the thread waits for memory anyway.
-// In arrays much shorter than a chunk some threads have no work. An array that does not begin at a
-// multiple of 16 bytes is read element by element: 60%.
+// adamw_many reaches 90%: a thread reads 4 packs of 16 bytes (7 packs in half) before it waits. So
+// 256 threads of an SM have 16 KB or more in flight, and an H100 needs 15 KB. The square root and
+// the division take no extra time, because the thread waits for memory anyway. In arrays much
+// shorter than a chunk some threads have no work. An array that does not begin at a multiple of 16
+// bytes is read element by element, which gives 60%.
 //
-// Rungs: adamw_naive updates one array per launch, one weight per thread. adamw_blocks updates many
-// arrays in one launch, one chunk per block. adamw_many does the same with 16 bytes an access. On a
-// CPU: cpu/adamw.cu
+// Rungs: a launch of adamw_naive updates one array, and a thread updates one weight. A launch of
+// adamw_blocks updates many arrays, and a block updates one chunk. adamw_many does the same with 16
+// bytes in each access. cpu/adamw.cu runs on a CPU.
 // Wrapper: minidl/optim/adam.py   Test: tests/optim/test_adam_kernel.py
 #include "adamw.cuh"
 
@@ -36,13 +37,14 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
 
 // ---- many arrays in one launch: tables of addresses, and chunks (array, begin, end) ----
 //
-// rates: (arrays, 2), step and inv_root of each array, because the arrays can have different
-// numbers of steps. skip: one int, or null. If skip is not 0, the gradients overflowed, and the
-// kernel does nothing. So the host need not wait for the GPU to find out about the overflow.
-// factor: one number, or null. The gradients are multiplied by unscale and by factor. The GPU
-// itself computes factor (loss scale, clipping).
+// rates: (arrays, 2), the numbers `step` and `inv_root` of each array. They differ between arrays,
+// because the number of updates of the arrays can differ. skip: one int, or null. If *skip is not
+// 0, the gradients overflowed, and the kernel does nothing. So the host does not have to wait for
+// the GPU to learn about the overflow. factor: one number, or null. The gradients are multiplied by
+// unscale and by *factor. A kernel on the GPU computes *factor, from the loss scale or to clip the
+// gradients.
 //
-// One block per chunk. Neighbouring threads take neighbouring weights.
+// Each block updates one chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* const* ms,
                                         W* const* vs, T* const* lows, const W* rates,
                                         const int* skip, const W* factor, W b1, W one_minus_b1,
@@ -63,9 +65,9 @@ extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* con
   }
 }
 
-// The update of adamw_blocks, with 16 bytes in each access. Each thread takes the weights of one
-// pack of gradients at a time. A pack has four gradients in float. In half it has eight gradients.
-// The weights of these eight gradients fill two packs. Their m and their v fill two packs each.
+// As adamw_blocks, with 16 bytes in each access. A thread takes one pack of gradients at a time:
+// four gradients in float, eight in half. In half, w, m and v stay float. So eight numbers of w, of
+// m or of v fill two packs.
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W b1, W one_minus_b1, W b2,
@@ -100,9 +102,9 @@ extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const
   }
 }
 
-// Computes the rates of a step that the GPU may skip by itself. counts: the number of updates of
-// each array. The kernel adds 1 to each count, unless the step is skipped. So a replayed CUDA graph
-// counts correctly.
+// Computes `rates` on the GPU. counts: the number of updates of each array. If *skip is 0, the
+// kernel adds 1 to each count. So the counts are right if a CUDA graph replays the step, and if the
+// step is skipped.
 extern "C" __global__ void adamw_rates(W* rates, int* counts, const int* skip, double lr, double b1,
                                        double b2, int n_arrays) {
   int a = blockIdx.x * blockDim.x + threadIdx.x;

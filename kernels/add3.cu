@@ -1,19 +1,20 @@
 // out = a + b + c, elementwise. The smallest kernel that shows why fusing ops saves time.
 //
-//   a, b, c, out   n elements of type T          3 reads, 1 write: 16 bytes an element in float
-//   Two launches of an add kernel would need 4 reads and 2 writes, 24 bytes an element: they write
-//   a + b to memory and read it again.
+//   a, b, c, out   n elements of type T
+//   Each element of out needs 3 reads and 1 write, 16 bytes in float. Two launches of an add kernel
+//   need 4 reads and 2 writes, 24 bytes, because they write a + b to memory and read it again.
 //   common.cuh defines T, to_float, from_float, and PACK(T): the number of elements in 16 bytes
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// A thread has three reads in flight: 90% in float. In half an SM has only 12 KB in flight, and an
-// H100 needs 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95%.
+// A thread of add3 has three reads in flight. For the 2048 threads of an SM these are 24 KB in
+// float. An H100 needs 15 KB, so add3 reaches 90%. In half only 12 KB are in flight, which gives
+// 75%. add3_packs reads 16 bytes in each access, so it reaches 90 to 95%.
 //
 // Wrapper: minidl/ops/add3.py   Test: tests/ops/test_add3_kernel.py, tests/cuda/
 //                                 Tutorial: tutorials/02_add3.py
 #include "common.cuh"
 
-// Naive: one launch for each plus sign, t = a + b, then out = t + c.
+// Naive: one launch for t = a + b, and one launch for out = t + c.
 extern "C" __global__ void add3_naive(T* out, const T* a, const T* b, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard: the last block may reach past the end
@@ -27,8 +28,8 @@ extern "C" __global__ void add3(T* out, const T* a, const T* b, const T* c, int 
     out[i] = from_float<T>(to_float(a[i]) + to_float(b[i]) + to_float(c[i]));
 }
 
-// For a GPU: each access has 16 bytes, so a thread makes 4 floats or 8 halves.
-// n_packs = ceil(n / PACK(T)).
+// For a GPU: each access has 16 bytes, so a thread computes 4 floats or 8 halves. n_packs = ceil(n
+// / PACK(T)).
 extern "C" __global__ void add3_packs(T* out, const T* a, const T* b, const T* c, int n,
                                       int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;
@@ -44,8 +45,7 @@ extern "C" __global__ void add3_packs(T* out, const T* a, const T* b, const T* c
 }
 
 // The exercise of tutorial 02: out = max(a + b + c + bias, 0). The arrays have `cols` columns, and
-// bias has one value for each column: element i takes bias[i % cols]. Bytes per element: as in
-// add3, and 4 bytes to read bias.
+// bias has one value for each column: element i takes bias[i % cols].
 extern "C" __global__ void add3_relu_bias(T* out, const T* a, const T* b, const T* c,
                                           const T* bias, int n, int cols) {
   // >>> exercise 02a: add3_relu_bias

@@ -1,34 +1,37 @@
-// Attention without the L x S matrix of scores in memory: the GPU ladder, forward.
-// attention_backward.cu has the gradients. On a CPU training uses cpu/attention_tile.cu.
+// Attention on a GPU, forward, without the L x S matrix of scores in memory. The kernels are a
+// ladder: each rung is faster than the one before. attention_backward.cu computes the gradients. On
+// a CPU, training uses cpu/attention_tile.cu.
 //
 //   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
-// Rungs, with the number of elements of k and v that each query row reads from memory. In these
-// numbers S is the number of keys, and E is the length of a row of q, k or v:
-//   attention_naive    3 S E: a thread per query row makes two passes over the keys. Both read k
-//   attention_shared   2 S E / 64: 64 rows share tiles of k and v. Online softmax: one pass
-//   attention_warp     2 S E / 16: a warp per 4 rows. o is spread over the lanes, so any E fits
-// A thread that sums a whole row needs E registers for its sums. From E = 64 up attention_naive
-// needs more registers than a thread has, and spills. attention_warp never spills. With L queries a
-// matrix of scores would take 4 L S bytes for each head. It would be written to memory and read
+// L is the number of queries, S the number of keys, and E the length of a row of q, k or v. The
+// table shows how many elements of k and v are read from memory for each query row:
+//   attention_naive    3 S E        One thread computes a query row. It reads k twice and v once
+//   attention_shared   2 S E / 64   64 query rows (32 if E > 64) share tiles of k and v. With
+//                                   online softmax each tile is read once
+//   attention_warp     2 S E / 16   A warp computes 4 rows of o, and a block 16. Each lane sums
+//                                   E / 32 columns of o
+// A thread that sums a whole row of o needs E registers for its sums. If E is 64 or more,
+// attention_naive needs more registers than a thread has, and spills. attention_warp never spills.
+// A matrix of scores in memory needs 4 L S bytes for each head, and is written once and read
 // several times. These kernels write only o and lse.
 //
 // Expected share of a GPU's float peak. It is computed, not measured. _naive reaches 3%, because it
 // waits for the cache. _shared reaches 15%: it reads one float from shared memory for each
 // multiply-add, and each thread needs 100 registers or more. _warp reaches 25%: it reads one float
-// for four multiply-adds, but needs a shuffle for each product in o. The memory traffic of _warp
-// does not matter: a row reads one element for 16 of its 2 S E multiply-adds. Tensor cores, in
-// half: attention_mma.cu.
+// for four multiply-adds, but it needs a shuffle for each number of P. Memory does not slow _warp
+// down, because it does 16 multiply-adds for each element that it reads from memory.
+// attention_mma.cu uses tensor cores, in half.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
 #include "attention_rows.cuh"
 
-// v1: a thread per query row. As in the formula, it first finds the maximum, and then it sums.
-// Neighbouring threads read the same keys, but perhaps at different times, so the cache may not
-// help. Each score is computed twice.
+// v1: one thread computes a query row. One loop over the keys finds the maximum, and a second loop
+// sums. So each score is computed twice. Neighbouring threads read the same keys. If they read a
+// key at different times, it may be evicted from the cache in between.
 extern "C" __global__ void attention_naive(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -46,7 +49,7 @@ extern "C" __global__ void attention_naive(
   for (int j = 0; j < end; ++j) {
     const float p = expf(pair.score(scale * dot(q, k + j * k_row), i, j) - top);
     total += p;
-    const float kept = p * pair.kept(i, j);  // dropout comes after the softmax: total sums all p
+    const float kept = p * pair.kept(i, j);  // dropout comes after the softmax, so total sums all p
     for (int e = 0; e < E; ++e) sum[e] += kept * to_float(v[j * v_row + e]);
   }
   o += ((batch * n_queries + i) * gridDim.y + head) * E;
@@ -54,8 +57,8 @@ extern "C" __global__ void attention_naive(
   lse[(batch * gridDim.y + head) * n_queries + i] = log_sum(top, total);
 }
 
-// v2: the block loads a tile of k and v once for all its rows. Online softmax: when the maximum
-// grows, the sum so far is multiplied by exp(old - new). So one pass is enough.
+// v2: the block loads each tile of k and v once for all its rows. With online softmax one pass over
+// the keys is enough: when a larger maximum comes, the sums are multiplied by exp(old - new).
 extern "C" __global__ void attention_shared(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[ROWS * PITCH];
@@ -81,7 +84,7 @@ extern "C" __global__ void attention_shared(
       float s = 0;
       for (int e = 0; e < E; ++e) s += qt[t * PITCH + e] * kt[j * PITCH + e];
       s = pair.score(scale * s, i, j0 + j);
-      if (s > top) {  // rare: about log(S) times a row if the scores come in random order
+      if (s > top) {  // rare: in random order, about log(S) times in a row of scores
         const float shrink = expf(top - s);
         total *= shrink;
         for (int e = 0; e < E; ++e) sum[e] *= shrink;
@@ -100,13 +103,14 @@ extern "C" __global__ void attention_shared(
   lse[(batch * gridDim.y + head) * n_queries + i] = log_sum(top, total);
 }
 
-// v3: a warp takes 4 rows and 32 keys. A lane makes the scores of one key, and shuffles find the
-// maximum and the sum of a row. For o = P v each lane sums E / 32 columns. A thread holds 4 E / 32
-// sums instead of E, so more warps fit on the GPU and hide the latency of memory.
+// v3: a warp computes 4 query rows, and takes 32 keys at a time. A lane computes the scores of one
+// key, and shuffles find the maximum and the sum of a row. For o = P v each lane sums E / 32
+// columns of the 4 rows. A thread holds only 4 E / 32 sums, so more warps fit on the GPU and hide
+// the latency of memory.
 extern "C" __global__ void attention_warp(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[OWN * PITCH];
-  __shared__ float kvt[32 * PITCH];  // one tile serves k, then v
+  __shared__ float kvt[32 * PITCH];  // a tile of k, later a tile of v
   __shared__ unsigned char bits[OWN * DRAWN(32)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z;

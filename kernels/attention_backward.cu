@@ -1,39 +1,41 @@
-// Attention without the L x S matrix of scores in memory: the GPU ladder, backward. P is computed
-// again from lse, which attention.cu has written. On a CPU training uses cpu/attention_tile.cu.
+// Attention on a GPU, backward, without the L x S matrix of scores in memory. P is computed again,
+// from lse, which attention.cu has written. On a CPU, training uses cpu/attention_tile.cu.
 //
 //   P = exp(S - lse)   S = scale q k^T   D = sum_e go o   gP = go v^T   gS = P (gP - D)
 //   gq = scale gS k    gk = scale gS^T q    gv = P^T go
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
 // Each rung has a kernel for gq, which sums over keys, and a kernel for gk and gv, which sums over
-// queries. "The other side" means keys and values for gq, and queries for gk and gv. The numbers
-// below tell how many elements of the other side are read from memory for each row of the gradient.
-// In these numbers L is the number of queries, S the number of keys, and E the length of a row.
-//   _grad_q_naive,  _grad_kv_naive    3 S E, 4 L E: a thread per row
-//   _grad_q_shared, _grad_kv_shared   2 S E / 64, 2 L E / 64: 64 rows share tiles of the other side
-//   _grad_q_warp,   _grad_kv_warp     2 S E / 16, 3 L E / 16: a warp per 4 rows
-// A thread that sums a whole row needs E registers for its sums (2 E for gk and gv). If it needs
-// more registers than it has, it spills. naive spills from E = 64 up. shared spills from E = 64 in
-// gk and gv, from E = 128 in gq. warp never spills. There are no atomics, so every run gives the
-// same bits.
+// queries. L is the number of queries, S the number of keys, and E the length of a row. The table
+// shows how many elements are read from memory for each row of a gradient. For a row of gq they are
+// elements of k and v. For a row of gk and gv they are elements of q and go.
+//              gq           gk and gv
+//   _naive     3 S E        4 L E         one thread computes a row
+//   _shared    2 S E / 64   2 L E / 64    64 rows (32 if E > 64) share each tile
+//   _warp      2 S E / 16   3 L E / 16    a warp computes 4 rows, and a block 16
+// A thread that sums a whole row needs E registers for its sums, or 2 E for gk and gv. If a thread
+// needs more registers than it has, it spills. _naive spills if E is 64 or more. _shared spills in
+// gk and gv if E is 64 or more, and in gq if E is 128 or more. _warp never spills. There are no
+// atomics, so every run gives the same bits.
 //
-// Expected share of a GPU's float peak. It is computed, not measured. naive reaches 3%, shared 10
-// to 15%, and warp 20%, for the reasons in attention.cu. _row_dot reaches 60% of a copy's
-// bandwidth. A thread reads a whole row. The rows of neighbouring lanes begin E elements apart, so
-// the cache must hold the rest of each line that a warp has fetched.
+// Expected share of a GPU's float peak. It is computed, not measured. _naive reaches 3%, _shared 10
+// to 15%, and _warp 20%, for the reasons in attention.cu. attention_row_dot reaches 60% of a copy's
+// bandwidth. Each thread reads a whole row, so a warp reads from 32 cache lines at once. The cache
+// must keep these lines until the threads have read all of their bytes.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022).
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
 #include "attention_rows.cuh"
 
-// Makes D, or other dot products of rows: out[i] = sum_e a[i][e] b[i][e]. There is a thread per
-// row, which reads 2 E elements.
+// Computes D, or other dot products of rows: out[i] = sum_e a[i][e] b[i][e]. A thread computes one
+// row, and reads 2 E elements.
 extern "C" __global__ void attention_row_dot(float* out, const T* a, const T* b, int n_rows) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n_rows) out[i] = dot(a + (long long)i * E, b + (long long)i * E);  // guard
 }
 
-// v1, gq: a thread per query row, as in attention_naive. lse is known, so P needs no second pass.
+// v1, gq: one thread computes a query row, as in attention_naive. lse is known, so one pass over
+// the keys is enough.
 extern "C" __global__ void attention_grad_q_naive(
     T* gq, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -56,8 +58,8 @@ extern "C" __global__ void attention_grad_q_naive(
   for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
 }
 
-// v1, gk and gv: a thread per key row sums over the queries that see the key. The kernel computes P
-// a second time, but no sum goes across threads.
+// v1, gk and gv: one thread computes a key row. It sums over the queries that may use the key. It
+// must compute P again, but it does not have to add up results of several threads.
 extern "C" __global__ void attention_grad_kv_naive(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -87,9 +89,10 @@ extern "C" __global__ void attention_grad_kv_naive(
   }
 }
 
-#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile. Two tiles of ROWS rows need room, too
+#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile: two tiles of ROWS rows must fit, too
 
-// v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
+// v2, gq: the block loads each tile of k and v once for all its query rows, as attention_shared
+// does.
 extern "C" __global__ void attention_grad_q_shared(
     T* gq, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -100,7 +103,7 @@ extern "C" __global__ void attention_grad_q_shared(
   const int first = blockIdx.x * ROWS, t = threadIdx.x, i = first + t;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
   const long long start = (batch * n_queries + first) * gridDim.y + head;
-  const bool mine = i < n_queries;  // the other threads only help to load
+  const bool mine = i < n_queries;  // the other threads only load
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
   load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row,
@@ -133,7 +136,7 @@ extern "C" __global__ void attention_grad_q_shared(
   for (int e = 0; e < E; ++e) gq[start * E + t * row + e] = from_float<T>(scale * sum[e]);
 }
 
-// v2, gk and gv: the block loads tiles of q and go once for all its key rows.
+// v2, gk and gv: the block loads each tile of q and go once for all its key rows.
 extern "C" __global__ void attention_grad_kv_shared(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -181,7 +184,7 @@ extern "C" __global__ void attention_grad_kv_shared(
   }
 }
 
-// v3, gq: a warp per 4 query rows, one key per lane.
+// v3, gq: a warp computes 4 query rows. It takes 32 keys at a time, one in each lane.
 extern "C" __global__ void attention_grad_q_warp(
     T* gq, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -226,13 +229,13 @@ extern "C" __global__ void attention_grad_q_warp(
         gq[start * E + (mine + r) * row + lane + 32 * c] = from_float<T>(scale * sum[r][c]);
 }
 
-// v3, gk and gv: a warp per 4 key rows, one query per lane.
+// v3, gk and gv: a warp computes 4 key rows. It takes 32 queries at a time, one in each lane.
 extern "C" __global__ void attention_grad_kv_warp(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float kt[OWN * PITCH];
   __shared__ float vt[OWN * PITCH];
-  __shared__ float tile[32 * PITCH];  // holds go, then q
+  __shared__ float tile[32 * PITCH];  // a tile of go, later a tile of q
   __shared__ unsigned char bits[32 * DRAWN(OWN)];
   const int first = blockIdx.x * OWN, lane = threadIdx.x % 32, mine = threadIdx.x / 32 * EACH;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
@@ -245,7 +248,7 @@ extern "C" __global__ void attention_grad_kv_warp(
   go += (batch * n_queries * gridDim.y + head) * E;
   const Pairs pair = PAIRS(batch, head);
   float p[EACH], gs[EACH], sum_k[EACH][COLUMNS] = {}, sum_v[EACH][COLUMNS] = {};
-  // causal: no query before `first` sees these keys
+  // causal: no query before `first` may use these keys
   for (int i0 = causal ? first : 0; i0 < n_queries; i0 += 32) {
     const int i = i0 + lane;
     load_rows<32>(tile, q + i0 * q_row, q_row, n_queries - i0);

@@ -1,9 +1,9 @@
 // Attention on tensor cores, forward and backward, in half. It is the last rung of the ladders in
-// attention.cu and attention_backward.cu.
+// attention.cu and attention_backward.cu. attention_backward.cu has the formulas of the gradients,
+// attention.cuh has the shapes, strides, mask, dropout and grid. tensor_core.cuh explains
+// fragments.
 //
-//   S = scale q k^T    P = softmax(S)    o = P v        products of fragments: tensor_core.cuh
-//   shapes, strides, mask, dropout, grid: attention.cuh; formulas of the gradients:
-//   attention_backward.cu
+//   S = scale q k^T    P = softmax(S)    o = P v
 //
 //            64 keys ->            A block takes 64 rows, and each of its 4 warps takes 16 rows.
 //   warp 0  [ S = q k^T ]          Tiles of 64 keys and values are in shared memory, as halves.
@@ -11,18 +11,20 @@
 //   warp 2  [           ]          the layout of the `a` fragments of P v. So P never leaves the
 //   warp 3  [           ]          registers. 4 lanes share a row, with 16 numbers in each lane.
 //
-// Forward reads q once, and k and v once for 64 queries. These are 2 S E / 64 elements a row, as in
-// _shared. P is rounded to half, and so is P (gP - D) in backward, each with an error of 2^-11.
-// Sums, softmax and lse are in float.
+// Forward reads q once. It reads k and v once for every 64 queries. So for each query row, 2 S E /
+// 64 elements of k and v are read. P is rounded to half, with a relative error of at most 2^-11. In
+// backward P (gP - D) is also rounded to half. Sums, softmax and lse are in float.
 //
 // Expected share of the tensor cores' peak: 40 to 50% in forward with E = 64, and 40% in backward.
-// It is computed, not measured. For a tile of keys a warp makes 64 products of 2048 multiply-adds.
-// They take 512 cycles in one of the four quarters of an A100's SM. In the softmax of the 16 x 64
-// scores each lane has 32 scores. Their e^x takes 256 cycles, at 4 results a cycle, and the rest of
-// the softmax takes another 256 cycles. The 32 ldmatrix of 512 bytes take 512 cycles, at 32 bytes a
-// cycle. Two to three blocks share an SM, so these times overlap. _warp, without tensor cores,
-// reaches 3% of this peak. Backward has 7 products in its two kernels, and forward has 2, because
-// backward computes P and gP twice. But backward does not wait for a softmax.
+// It is computed, not measured. An A100's SM has four quarters, and a warp runs in one of them. For
+// a tile of 64 keys a warp needs
+//   64 mma instructions of 2048 multiply-adds             512 cycles
+//   32 ldmatrix instructions of 512 bytes                 512 cycles, at 32 bytes a cycle
+//   the exponentials of 16 x 64 scores                    256 cycles, at 4 a cycle
+//   the rest of the softmax                               256 cycles
+// Two or three blocks share an SM, so these times overlap. attention_warp, which does not use
+// tensor cores, reaches 3% of this peak. Forward has 2 matrix products. Backward has 7 in its two
+// kernels, because both compute P and gP. But backward does not wait for a softmax.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py,
@@ -36,8 +38,8 @@
 #define PITCH (WIDTH + 8)                 // ldmatrix reads 8 rows of 16 bytes from different banks
 #define WHOLE 0xffffffffu
 
-// The block's threads copy N rows of x to shared memory. Rows past n_rows and columns past E become
-// 0.
+// The block's threads copy N rows of x to shared memory. Rows after n_rows and columns after E
+// become 0.
 template <int N> __device__ __forceinline__ void load_tile(__half* tile, const __half* x,
                                                            long long row, int n_rows) {
   const bool whole = packs(x, row);
@@ -48,8 +50,7 @@ template <int N> __device__ __forceinline__ void load_tile(__half* tile, const _
   }
 }
 
-// Loads a warp's 16 rows of a tile as fragments. They are the left factor of a product that sums
-// over E.
+// Loads a warp's 16 rows of a tile as fragments, for the left matrix of a product.
 __device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* tile) {
   const int warp = threadIdx.x / 32;
 #pragma unroll
@@ -58,7 +59,7 @@ __device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* til
 }
 
 // `s` (16 x 16) = `a` times the transpose of 16 rows of a tile. If HELD is true, `a` is in
-// registers. Else `a` is read from `own`, the warp's rows of a tile.
+// registers. If not, the function loads `a` from `own`, the warp's rows of another tile.
 template <bool HELD = true>
 __device__ __forceinline__ void scores(float (*s)[4], const unsigned int (*a)[4],
                                        const __half* rows, const __half* own = nullptr) {
@@ -74,7 +75,7 @@ __device__ __forceinline__ void scores(float (*s)[4], const unsigned int (*a)[4]
   }
 }
 
-// sum (16 x E) += p (16 x 16, float) times 16 rows of a tile.
+// `sum` (16 x E) += `p` (16 x 16, float) times 16 rows of a tile.
 __device__ __forceinline__ void add_product(float (*sum)[4], const float (*p)[4],
                                             const __half* rows) {
   const unsigned int a[4] = {pair_of(p[0][0], p[0][1]), pair_of(p[0][2], p[0][3]),
@@ -88,8 +89,8 @@ __device__ __forceinline__ void add_product(float (*sum)[4], const float (*p)[4]
   }
 }
 
-// Writes a warp's 16 rows. out: the address of column 0 of the first row. A lane has elements of
-// rows g and g + 8. Row g is multiplied by factor[0], and row g + 8 by factor[1].
+// Writes a warp's 16 rows of a result. out: the address of column 0 of the first row. A lane has
+// elements of two rows. It multiplies row g by factor[0] and row g + 8 by factor[1].
 __device__ __forceinline__ void write_own(__half* out, long long row, int n_rows,
                                           const float (*sum)[4], const float* factor) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -160,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
         added_up += x;
         x *= kept_in<SIDE>(bits, pair, first, mine + g + 8 * h, j0, n / 2 * 8 + 2 * t + n % 2);
       }
-      total[h] = total[h] * shrink[h] + added_up;  // of this lane's columns; lanes are added below
+      total[h] = total[h] * shrink[h] + added_up;  // sum of this lane's columns
     }
 #pragma unroll
     for (int n = 0; n < 2 * STEPS; ++n)
@@ -181,8 +182,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
             (long long)gridDim.y * E, n_queries - first - mine, sum, factor);
 }
 
-// gq: a warp per 16 queries. The warp takes 16 keys at a time. lse is known, so the scores of a row
-// do not depend on each other.
+// gq: a warp computes 16 query rows, and takes 16 keys at a time. lse is known, so no maximum and
+// no sum of a row is needed.
 extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
     __half* gq, const __half* go, const float* lse, const float* dots,
     const __half* q, const __half* k, const __half* v, SHAPE) {
@@ -239,10 +240,9 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
   write_own(gq + start * E + mine * row, row, n_queries - first - mine, sum, factor);
 }
 
-// gk and gv: each warp computes the rows of 16 keys, and reads 16 queries at a time. The warp
-// computes S^T and gP^T, whose rows are keys. If the head is wider than 96, the sums of gk and gv
-// fill 128 registers of a thread. In this case k and v are kept in shared memory, and the tiles of
-// q and go are smaller.
+// gk and gv: a warp computes 16 key rows, and takes 16 queries at a time. It computes S^T and gP^T,
+// so that a row of the matrix belongs to a key. If E > 96, the sums of gk and gv fill 128 registers
+// of a thread. Then k and v stay in shared memory, and the tiles of q and go are smaller.
 constexpr bool HOLDS = E <= 96;
 constexpr int TALL = HOLDS ? 64 : 16;
 constexpr int TILES = 2 * SIDE + (HOLDS ? 0 : 2 * TALL);  // rows in shared memory
@@ -266,10 +266,10 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_kv_mma(
   load_tile<SIDE>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
   load_tile<SIDE>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);
   __syncthreads();
-  // If k and v are held in registers, q and go can use the shared memory of k and v.
+  // If k and v are in registers, q and go use the shared memory of k and v.
   if (HOLDS) load_own(kf, kt), load_own(vf, vt);
   float sum_k[2 * STEPS][4] = {}, sum_v[2 * STEPS][4] = {};
-  // causal: no query before `first` sees these keys
+  // causal: no query before `first` may use these keys
   for (int i0 = causal ? first : 0; i0 < n_queries; i0 += TALL) {
     __syncthreads();
     load_tile<TALL>(qt, q + i0 * q_row, q_row, n_queries - i0);

@@ -7,9 +7,9 @@
 
 // ---- v2: tiles in shared memory ----
 
-// The block's threads copy N rows of x to shared memory. Rows past n_rows become zeros. In
-// shared memory a row has PITCH = E + 1 elements. So 32 threads that read the same column of 32
-// rows read from 32 different banks.
+// The block's threads copy N rows of x to shared memory. Rows after n_rows become zeros. In shared
+// memory a row has PITCH = E + 1 elements. So 32 threads that read one column of 32 rows use 32
+// different banks.
 #define PITCH (E + 1)
 template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row,
                                                            int n_rows) {
@@ -29,8 +29,8 @@ template <int N> __device__ __forceinline__ void load_rows(float* tile, const T*
 #define OWN (WARPS * EACH)       // rows of a block
 #define COLUMNS ((E + 31) / 32)  // how many of a row's E columns one lane sums
 
-// sum[r][c] += sum over lanes j of (p[r] of lane j) * tile[j][lane + 32 c]. The left factor of this
-// product is spread over the lanes.
+// sum[r][c] += sum over lanes j of (p[r] of lane j) * tile[j][lane + 32 c]. Lane j has column j of
+// the left matrix p.
 __device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p,
                                             const float* tile, int lane) {
   for (int j = 0; j < 32; ++j)
@@ -41,7 +41,7 @@ __device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* 
     }
 }
 
-// out[r] = sum_e rows[r][e] tile[lane][e]: each lane makes one column of the product.
+// out[r] = sum_e rows[r][e] tile[lane][e]. Each lane computes one column of the product.
 __device__ __forceinline__ void lane_products(float* out, const float* rows, const float* tile,
                                               int lane) {
   for (int r = 0; r < EACH; ++r) out[r] = 0;

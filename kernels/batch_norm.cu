@@ -6,26 +6,26 @@
 //   gx   = w * rstd * (gy - gb / n - xhat * gw / n)               n = samples * places
 //
 //   x, y, gy, gx      samples x channels x places of type T
-//   mean, var, rstd   a number of type ACC for each channel. mean, rstd and x are kept for backward
+//   mean, var, rstd   a number of type ACC for each channel. Backward needs mean, rstd and x
 //   w, b, gw, gb      a number of type ACC for each channel
 //
-// In each sample a channel has `places` neighbouring numbers, which are called a plane. The planes
-// of the other channels lie before and after it. Forward does not store xhat, because backward can
-// compute it from x, and the layer before has often kept x already. If the statistics are given
-// (eval), mean and rstd do not depend on x, and gx = w * rstd * gy.
+// A sample stores its channels one after the other. A channel has `places` neighbouring numbers,
+// which are called a plane. Forward does not store xhat, because backward can compute it from x. In
+// eval mode mean and rstd are given and do not depend on x, so gx = w * rstd * gy.
 //
-//   forward   bytes an element in float     backward
-//   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20
-//   v2        2 reads, 1 write: 12          v2   the same
-//   eval      1 read,  1 write:  8
+// Bytes that are moved for each element of x, in float. A read or a write of a number is 4 bytes:
+//   forward   v1     x 3 times, y once: 16     backward   v1, v2   x and gy twice, gx once: 20
+//             v2     x twice, y once:   12
+//             eval   x once, y once:     8
 //   On a CPU: cpu/batch_norm.cu
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // eval reaches 50% in float and 25% in half (float16), because each thread reads one element. v2
-// reaches 25% in float if there is at least one channel for each SM, because a block waits for one
-// read after another. With 64 channels, 68 of an H100's 132 SMs have no work. If places is not a
-// multiple of 8, a warp's request touches one more cache line in every plane. v1 stays below 5%: 32
-// lanes read from 32 planes, so a warp fetches 32 cache lines for 128 bytes.
+// reaches 25% in float, because a thread waits for each read before it starts the next. For this
+// share the number of channels must be at least the number of SMs. With 64 channels, 68 of an
+// H100's 132 SMs have no work. If places is not a multiple of 8, a warp reads one more cache line
+// in every plane. v1 stays below 5%, because the 32 lanes of a warp read from 32 planes. The warp
+// fetches 32 cache lines and uses 4 bytes of each.
 //
 // Source: Ioffe & Szegedy 2015; Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
 // Wrapper: minidl/ops/batch_norm.py   Test: tests/ops/test_batch_norm_kernel.py
@@ -35,12 +35,12 @@
 #define ACC float
 #endif
 
-// Returns the position in x of number k of channel c.
+// Returns the position in x of number k of channel c. A channel has samples * places numbers.
 __device__ __forceinline__ long long place(int k, int c, int channels, int places) {
   return ((long long)(k / places) * channels + c) * places + k % places;
 }
 
-// v1: a thread per channel, in three loops: mean, variance, result.
+// v1: one thread computes a channel, in three loops: mean, variance, result.
 extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {
@@ -63,10 +63,10 @@ extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, c
   }
 }
 
-// v2: a block per channel, in whole warps. Neighbouring threads read neighbouring elements. One
-// loop makes mean and variance: each thread uses Welford's algorithm, and the threads' results are
-// joined by the formula of Chan, Golub and LeVeque. The comment at v2 of layer_norm.cu explains
-// why, and what the barriers are for.
+// v2: a block computes a channel. The block has whole warps. Neighbouring threads read neighbouring
+// elements. One loop computes both mean and variance. For this, each thread uses Welford's
+// algorithm. The formula of Chan, Golub and LeVeque joins the threads' results. The comment before
+// layer_norm_v2 in layer_norm.cu explains the method and the barriers.
 extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {
@@ -89,7 +89,7 @@ extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, c
   if (threadIdx.x == 0) mean[c] = m, var[c] = v, rstd[c] = r;
 }
 
-// eval: the statistics are given. A thread per element, n elements.
+// eval: mean and rstd are given. Each thread computes one of the n elements.
 extern "C" __global__ void batch_norm_eval(T* y, const T* x, const ACC* w, const ACC* b,
                                            const ACC* mean, const ACC* rstd, int n, int channels,
                                            int places) {
@@ -102,7 +102,8 @@ extern "C" __global__ void batch_norm_eval(T* y, const T* x, const ACC* w, const
 
 // ---- backward ----
 
-// v1: a thread per channel. training: 1 if mean and rstd were computed from this x.
+// v1: one thread computes a channel. training: 1 if mean and rstd were computed from this x, else
+// 0.
 extern "C" __global__ void batch_norm_backward_v1(T* gx, ACC* gw, ACC* gb, const T* gy, const T* x,
                                                   const ACC* w, const ACC* mean, const ACC* rstd,
                                                   int samples, int channels, int places,
@@ -127,7 +128,7 @@ extern "C" __global__ void batch_norm_backward_v1(T* gx, ACC* gw, ACC* gb, const
   }
 }
 
-// v2: a block per channel.
+// v2: a block computes a channel.
 extern "C" __global__ void batch_norm_backward_v2(T* gx, ACC* gw, ACC* gb, const T* gy, const T* x,
                                                   const ACC* w, const ACC* mean, const ACC* rstd,
                                                   int samples, int channels, int places,

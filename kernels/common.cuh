@@ -2,16 +2,16 @@
 // Test: tests/cuda/host/test_common.py
 #pragma once
 
-// The compiler's command line sets the element type, -DT=float. So one file serves float, double
-// and half.
+// The compiler's option -DT=float sets the element type T. So one file serves float, double and
+// half.
 #ifndef T
 #define T float
 #endif
 
 #include <cuda_fp16.h>
 
-// Half is only a storage type, because it has 11 bits of precision: arithmetic on half is done in
-// float. double stays double.
+// Half has only 11 bits of precision. So kernels store halves, but compute in float. double stays
+// double.
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ double to_float(double x) { return x; }
@@ -24,10 +24,10 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x) {
 template <> __device__ __forceinline__ double from_float<double>(float x) { return x; }
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
-// Returns a b + c with one rounding. For a b + c d, a compiler may fuse either product with the
-// sum. It may choose another product in each copy of a loop. With mul_add the choice is fixed, so
-// the bits do not depend on the compiler. A processor without a fused instruction always rounds
-// twice.
+// Returns a b + c with one rounding. In a b + c d, a compiler may fuse the first or the second
+// product with the sum. The results can differ in the last bit. mul_add fixes which product is
+// fused, so the bits do not depend on the compiler. A processor without a fused instruction always
+// rounds twice.
 __device__ __forceinline__ float mul_add(float a, float b, float c) {
 #if !defined(MINIDL_HOST)
   return fmaf(a, b, c);
@@ -49,9 +49,9 @@ __device__ __forceinline__ double mul_add(double a, double b, double c) {
 
 // ---- eight halves, or four floats, in one access of 16 bytes ----
 
-// A warp that reads one half per lane requests 64 bytes per instruction. With 16 bytes per lane it
-// requests 512 bytes, and it needs fewer warps to reach the full bandwidth. The address must be a
-// multiple of 16.
+// If each lane reads one half, an instruction of a warp reads only 64 bytes. If each lane reads 16
+// bytes, the instruction reads 512 bytes. So fewer warps are needed to reach the full bandwidth.
+// The address must be a multiple of 16.
 template <typename V> union Pack {
   uint4 all;  // loaded and stored in one instruction
   V at[16 / sizeof(V)];
@@ -63,8 +63,8 @@ template <typename V> __device__ __forceinline__ bool packs(const V* x, long lon
   return ((unsigned long long)x | (unsigned long long)row * sizeof(V)) % 16 == 0;
 }
 
-// Returns a Pack with the elements from p on. If only n elements are left and n < PACK(V), zeros
-// follow them. whole: true if p is aligned to 16 bytes.
+// Returns a Pack with the elements from p on. n is the number of elements that are left. If n <
+// PACK(V), the rest of the Pack is 0. whole: true if p is aligned to 16 bytes.
 template <typename V> __device__ __forceinline__ Pack<V> load_pack(const V* p, int n, bool whole) {
   Pack<V> pack;
   if (whole && n >= PACK(V)) pack.all = *(const uint4*)p;
@@ -114,20 +114,22 @@ __device__ __forceinline__ void put(V* row, const A* x, int j, int n, bool whole
       if (j + k >= 0 && j + k < n) row[j + k] = from_float<V>(x[k]);
 }
 
-// A team (a warp or a block) shares the elements of a row. One thread after the other takes N
-// neighbouring elements, until the row ends. Returns the column of element number k of a thread.
+// A team (a warp or a block) shares the elements of a row. Thread 0 takes the first N elements,
+// thread 1 the next N, and so on. After the last thread, thread 0 takes the next N. Returns the
+// column of element number k of a thread.
 template <int N> __device__ __forceinline__ int column(int thread, int team, int k) {
   return N * thread + team * (k / N * N) + k % N;
 }
 
-// Returns the number of elements from the last multiple of 16 bytes to p. Packs that begin this
-// many elements before the row are aligned. Returns 0 if N is 1.
+// Returns how many elements address p lies after a multiple of 16. A Pack that begins this many
+// elements before p is aligned. Returns 0 if N is 1.
 template <int N, typename V> __device__ __forceinline__ int behind(const V* p) {
   return N > 1 ? (int)((unsigned long long)p % 16 / sizeof(V)) : 0;
 }
 
-// Returns e^x for x <= 0. Softmax and cross entropy use it: their largest term is 1, and a term
-// below 1.7e-38 counts as 0. On a CPU, cpu/exp.cuh is faster than expf.
+// Returns e^x for x <= 0. Softmax and cross entropy use it. Their largest exponential is 1, so a
+// result below 1.7e-38 may be replaced by 0. On a CPU, cpu/exp.cuh does this, and is faster than
+// expf.
 #ifdef MINIDL_HOST
 #include "cpu/exp.cuh"
 #else
@@ -137,8 +139,8 @@ __device__ __forceinline__ double exp_below_zero(double x) { return exp(x); }
 
 // ---- sums ----
 
-// Returns the sum over the 32 lanes, in every lane. The pattern is a butterfly: after step s each
-// lane holds the sum of 2^s lanes.
+// Returns the sum of v over the 32 lanes. Every lane gets the sum. The pattern is a butterfly:
+// after step s each lane holds the sum of 2^s lanes.
 template <typename V> __device__ __forceinline__ V warp_sum(V v) {
   for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
   return v;
@@ -152,10 +154,10 @@ template <typename V> __device__ __forceinline__ V warp_max(V v) {
   return v;
 }
 
-// Returns the sum over the threads of a block, in every thread. The block is one-dimensional and
-// has whole warps. scratch: 33 values in shared memory. The next block_sum or block_max may use
-// scratch at once, because the 33rd value is written after a barrier. Before any other use of
-// scratch, call __syncthreads().
+// Returns the sum of v over the threads of a block. Every thread gets the sum. The block must be
+// one-dimensional and have whole warps. scratch: 33 values in shared memory. Two calls of block_sum
+// or block_max may follow each other with the same scratch. Before any other use of scratch, call
+// __syncthreads().
 //
 //     warps   [0..31] [32..63] ...     each warp sums its own lanes
 //                 \      |             lane 0 of each warp writes the warp's sum to scratch
@@ -186,8 +188,8 @@ template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
   return scratch[32];
 }
 
-// team_sum and team_max return the sum and the maximum over the threads that share a row. These are
-// the threads of the block, or of a warp if scratch is null.
+// team_sum and team_max return the sum and the maximum of v over the threads that share a row. If
+// scratch is null, these are the threads of a warp, else the threads of the block.
 template <typename V> __device__ __forceinline__ V team_sum(V v, V* scratch) {
   return scratch ? block_sum(v, scratch) : warp_sum(v);
 }
@@ -198,9 +200,9 @@ template <typename V> __device__ __forceinline__ V team_max(V v, V* scratch) {
 
 // ---- random numbers: the same bits as minidl/random.py ----
 
-// Philox-4x64-10 (Salmon, Moraes, Dror, Shaw 2011): ten rounds of multiplying and exchanging turn a
-// counter into 256 random bits. The counter has 256 bits, and we count in the lowest 64. The key is
-// (seed, stream). out: 8 draws of 32 bits.
+// Philox-4x64-10 (Salmon, Moraes, Dror, Shaw 2011): ten rounds of products and exchanges turn a
+// counter into 256 random bits. The counter has 256 bits, but only its lowest 64 bits are used. The
+// key is (seed, stream). out: 8 draws of 32 bits.
 __device__ __forceinline__ void philox(unsigned long long counter, unsigned long long seed,
                                        unsigned long long stream, unsigned int* out) {
   unsigned long long c0 = counter, c1 = 0, c2 = 0, c3 = 0;
@@ -222,9 +224,9 @@ __device__ __forceinline__ void philox(unsigned long long counter, unsigned long
   out[6] = (unsigned int)c3, out[7] = (unsigned int)(c3 >> 32);
 }
 
-// Returns generator.bits(n)[i] for a Generator(seed, stream) whose counter is `counter`. A thread
-// that needs all eight draws of a block should call philox itself, because one call makes eight
-// draws.
+// Returns draw i of Generator(seed, stream) of minidl/random.py, after its counter was set to
+// `counter`. A thread that needs eight neighbouring draws should call philox, which makes eight
+// draws in one call.
 __device__ __forceinline__ unsigned int random_bits(unsigned long long seed,
                                                     unsigned long long stream,
                                                     unsigned long long counter,
@@ -234,7 +236,7 @@ __device__ __forceinline__ unsigned int random_bits(unsigned long long seed,
   return draws[i % 8];
 }
 
-// Returns a number in [0, 1), uniform: the top 24 bits of a draw.
+// Returns a uniform number in [0, 1), made from the top 24 bits of a draw.
 __device__ __forceinline__ float uniform(unsigned int bits) {
   return (float)(bits >> 8) * 5.9604644775390625e-08f;
 }

@@ -1,44 +1,51 @@
-// Convolution, and its gradient by the input. Both use the same kernels: the launch decides which
-// pixel a thread writes and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
+// Convolution, and its gradient by the input. Both use the same kernels: the parameters of a launch
+// tell which pixel a thread writes and where it reads. conv.cuh explains the shapes, the formula
+// and the matrix of columns.
 //
-//                  pixels p = (n, r, q)        y = w columns + bias: 2 K operations per number of y
-//                +----------[  ]---------+
-//    K taps,     |          [  ]         |     A block makes a tile of y. It goes through k in
+//                  pixels p = (n, r, q)        y = w columns + bias
+//                +----------[  ]---------+     A number of y takes 2 K operations.
+//    K taps,     |          [  ]         |     A block computes a tile of y. It goes through k in
 //    k = (c,u,v) |          [  ]         |     steps, with tiles [ ] of w and of columns in
 //   +----------+ +----------[  ]---------+     shared memory.
-// M | [ ][ ][ ]| |          [y ]         |     A launch must move at least w, 4 C bytes of x for
-//   +----------+ +-----------------------+     each pixel, and 4 M bytes of y for each pixel
-//                            loads from memory a multiply-add        what it saves
-//   v1  a thread an output        1 of w, 1 of x
-//   v2  tiles in shared memory    1 / 16 each                        15 of 16 loads
-//   v3  64 x 64 a block,          1 / 64 each, and from shared       3 of 4 loads, and from shared
-//       4 x 4 a thread            memory 8 for 16 multiply-adds      memory 3 of 4 loads
-//   v4  16 bytes an access        the same bytes, 4 floats or        3 of 4 load instructions
-//                                 8 halves an instruction
-//   v5  tensor cores, halves      1 / 128 each                       multiplications by the lanes
-//   _winograd   3 x 3, s = 1      16 products for 2 x 2 pixels       20 of 36 multiplications
-//   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile, which
+// M | [ ][ ][ ]| |          [y ]         |     In float, a launch must read w, read 4 C bytes of
+//   +----------+ +-----------------------+     x and write 4 M bytes of y for each pixel
+//                            elements loaded from memory for         what the rung saves, compared
+//                            each multiply-add                       with the rung before
+//   v1  a thread computes         1 of w, 1 of x
+//       one output
+//   v2  a block keeps tiles in    1 / 16 of w, 1 / 16 of x           15 of 16 loads
+//       shared memory
+//   v3  a block computes 64 x 64  1 / 64 of w, 1 / 64 of x           3 of 4 loads from memory and
+//       outputs, a thread 4 x 4                                      from shared memory
+//   v4  16 bytes in each access   as v3                              3 of 4 load instructions, or
+//                                                                    7 of 8 in half
+//   v5  tensor cores, in half     1 / 128 of w, 1 / 128 of x         multiply-adds of the lanes
+//   _winograd    3 x 3 filters, stride 1                             20 of 36 multiplications
+//   _depthwise   C = M = 1        1 of x, from the cache             15 of 16 rows of a tile, which
 //                                                                    have no channel to write
 //
-// Neighbouring threads load neighbouring pixels of a tile of columns. If sx = 1 these are
-// neighbours in x, too. Padding and elements beyond the edges are zeros, and they are multiplied
-// like the rest.
+// Neighbouring threads load neighbouring pixels of a tile of columns. If the stride sx is 1, these
+// are neighbours in x, too. Padding, and elements beyond the edges of a matrix, count as zeros. The
+// kernels multiply them like the other elements.
 //
 // Expected share of the multiply-adds that the lanes of an H100 can do. It is computed, not
-// measured. An integer division takes about 20 instructions.
-//   v1  5%      waits for the cache, as matmul_v1
-//   v2  10%     a step has 16 multiply-adds, 32 loads from shared memory, 3 divisions to find a tap
-//   v3  40%     a step has 256 multiply-adds. Its 128 loads from shared memory take twice as long.
-//               One division finds the tap of the first of 4 elements. The other three need none
-//   v4  60%     32 loads of 16 bytes from shared memory take less time than the multiply-adds
-//   v5  40%     of the tensor cores' peak. A block's step is 128 x 128 x 32 multiply-adds, which
+// measured. An integer division takes about 20 instructions. "A step" is a step of one thread.
+//   v1  5%      It waits for the cache, as matmul_v1 does
+//   v2  10%     For 16 multiply-adds, a step has 32 loads from shared memory, and 3 divisions to
+//               find a tap
+//   v3  40%     A step has 256 multiply-adds. Its 128 loads from shared memory take twice as long.
+//               It needs divisions only for the first of 4 taps
+//   v4  60%     A step has only 32 loads from shared memory, of 16 bytes each. They take less time
+//               than the multiply-adds
+//   v5  40%     of the tensor cores' peak. A step of a block has 128 x 128 x 32 multiply-adds. They
 //               take 512 cycles of an A100's SM. The step also loads 4096 elements of columns, with
-//               about 20 instructions each. These take 640 cycles, partly at the same time
-//   _winograd   80%, counted in the multiplications of the plain formula: 2.25 times 35%. In a
-//               step, 256 multiply-adds need 128 loads from shared memory and the transforms
-//   _depthwise  60 to 80% of a copy's bandwidth for 3 x 3 in float: 18 loads a pixel from caches
-//               and shared memory take less time than 8 bytes from memory. With halves the share
-//               is 30 to 40%
+//               about 20 instructions for each. They take 640 cycles, partly at the same time
+//   _winograd   80%, if the multiplications of the plain formula are counted. It does 35% of the
+//               possible multiplications, and each does the work of 2.25. In a step, 256
+//               multiply-adds need 128 loads from shared memory and the transforms
+//   _depthwise  60 to 80% of a copy's bandwidth, for 3 x 3 filters in float. For each pixel, 18
+//               loads from caches and shared memory take less time than 8 bytes from memory. In
+//               half the share is 30 to 40%
 //
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
@@ -46,7 +53,8 @@
 // The gradient by weight: conv_weight.cu
 #include "conv.cuh"
 
-// v1: a thread per output sums over its patch. Block: 2-D (pixels, channels), any size.
+// v1: each thread computes one output, the sum over its patch.
+// Block: 2-D (pixels, channels), any size.
 extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   const Shape s = SHAPE_OF_ALL;
   int p = blockIdx.x * blockDim.x + threadIdx.x;
@@ -63,9 +71,10 @@ extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, 
   }
 }
 
-// v2: a block makes 16 channels of 16 pixels. It goes through the K taps in steps of 16. In a step
-// each thread loads one element of w and one of columns, and all threads use both whole tiles. So
-// v2 needs 16 times fewer loads than v1. grid (pixels, channels of a group, groups), block 16 x 16.
+// v2: a block computes 16 channels of 16 pixels. It goes through the K taps in steps of 16. In a
+// step each thread loads one element of w and one element of columns into shared memory. Then each
+// thread uses 16 elements of both tiles. So v2 needs 16 times fewer loads from memory than v1.
+// grid (pixels, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   __shared__ ACC ws[TILE][TILE], xs[TILE][TILE];
@@ -76,7 +85,7 @@ extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, 
   w += (long long)group * M * K;
   ACC sum = 0;
   for (int k0 = 0; k0 < K; k0 += TILE) {
-    // guard: zeros beyond the edges, which add nothing
+    // guard: elements beyond the edges are 0, so they add nothing
     ws[i][j] = m < M && k0 + j < K ? to_float(w[(long long)m * K + k0 + j]) : ACC(0);
     xs[i][j] = to_float(read(s, patch, tap_of(s, k0 + i)));
     __syncthreads();  // both tiles are complete
@@ -86,8 +95,8 @@ extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, 
   write(s, y, bias, group, m, p, sum);
 }
 
-// Loads four elements of a step's tile of columns: one thread's share in v3 and v4. The four
-// elements belong to neighbouring taps of one pixel. A thread has the same pixel in every step.
+// Loads the four elements of columns that a thread of v3 and v4 loads in each step. They belong to
+// neighbouring taps of one pixel. A thread has the same pixel in every step.
 #define SIDE 64
 #define STEP 16
 #define EACH 4  // SIDE / 16
@@ -99,12 +108,13 @@ __device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
     xs[row + a][me % SIDE] = to_float(read(s, patch, tap));
 }
 
-// v3: a block makes 64 channels of 64 pixels. A thread makes 4 channels of 4 pixels, in registers.
-// v3 needs 4 times fewer loads from memory than v2, and 8 loads from shared memory for 16
-// multiply-adds. Thread (j, i) makes channels i, i + 16, ... and pixels j, j + 16, ...
+// v3: a block computes 64 channels of 64 pixels. A thread computes 4 channels of 4 pixels, in
+// registers. So v3 needs 4 times fewer loads from memory than v2. It needs 8 loads from shared
+// memory for 16 multiply-adds. Thread (j, i) computes channels i, i + 16, ... and pixels j, j + 16,
+// ...
 // Block 16 x 16.
 extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 1: a row has 17 elements, so the 2 rows that a warp reads at once lie in different banks
+  // with + 1 a row has 17 elements. So the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC ws[SIDE][STEP + 1];
   __shared__ ACC xs[STEP][SIDE];
   const Shape s = SHAPE_OF_ALL;
@@ -116,7 +126,7 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
   for (int k0 = 0; k0 < K; k0 += STEP) {
     for (int e = me; e < SIDE * STEP; e += 256) {
       const int m = m0 + e / STEP, k = k0 + e % STEP;
-      // guard: zeros beyond the edges, which add nothing
+      // guard: elements beyond the edges are 0, so they add nothing
       ws[e / STEP][e % STEP] = m < M && k < K ? to_float(w[(long long)m * K + k]) : ACC(0);
     }
     fetch_column(xs, s, patch, me, k0);
@@ -141,20 +151,20 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
       write(s, y, bias, group, m0 + i + 16 * a, p0 + j + 16 * b, sum[a][b]);
 }
 
-// v4: v3 with 16 bytes an access. Thread (j, i) makes channels 4 i to 4 i + 3 and pixels 4 j to
-// 4 j + 3. The 4 channels are neighbours in shared memory, and so are the 4 pixels: one access
-// brings four floats. From memory, packs of 16 bytes are possible
-//   for w  if each row of K elements is whole packs: K * sizeof(T) % 16 == 0
-//   for x  if pixels are neighbours and aligned for every tap: sx = 1 and, with n = 16 / sizeof(T),
-//          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel of one column
-//          can meet these conditions. If w is 1 x 1, the launch passes an image as a single row
-//          (pointwise in conv_kernel.py). A 3 x 3 kernel reads columns q - 1, q and q + 1, and only
-//          one of these three is aligned
-// Otherwise v4 loads element by element, as in v3, where neighbouring threads have neighbouring
-// pixels.
+// v4: as v3, with 16 bytes in each access. Thread (j, i) computes channels 4 i to 4 i + 3 and
+// pixels 4 j to 4 j + 3. In shared memory the 4 channels are neighbours, and the 4 pixels, too. So
+// one access loads four floats. Packs of 16 bytes can be read from memory
+//   of w   if a row of K elements has whole packs: K * sizeof(T) % 16 == 0
+//   of x   if the pixels of a pack are neighbours, and the pack is aligned for every tap. With
+//          n = 16 / sizeof(T) elements in a pack: sx = 1, W % n == 0, Q % n == 0, fx % n == 0, and
+//          V = 1 or ex % n == 0. A filter with one column can meet these conditions. For a 1 x 1
+//          filter the launch passes an image as a single row (`pointwise` in conv_kernel.py). A
+//          3 x 3 filter cannot meet them: it reads columns q - 1, q and q + 1, and only one of the
+//          three can be aligned
+// If packs are not possible, v4 loads one element at a time, as v3 does.
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 4: rows are still whole packs, and a warp writes columns of ws to 16 banks. Without + 4 it
-  // would write them to 8 banks
+  // with + 4 a row still has whole packs. A warp writes a column of ws to 16 banks. Without + 4 it
+  // writes to only 8 banks
   __shared__ __align__(16) ACC ws[STEP][SIDE + 4];
   __shared__ __align__(16) ACC xs[STEP][SIDE];
   const Shape s = SHAPE_OF_ALL;
@@ -203,12 +213,13 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
       write(s, y, bias, group, m0 + EACH * i + a, p0 + EACH * j + b, sum[a][b]);
 }
 
-// v5 uses tensor cores (`multiply` in conv.cuh). A block makes ROWS channels of 128 pixels. Thread
-// t loads 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the
-// pixel's position once, and goes from tap to tap without a division. A row of xs, the tile of
-// columns, holds the taps of one pixel. During a step, the elements of the next step are already
-// being loaded into registers. There are two buffers, so one barrier a step is enough. grid
-// (pixels, channels of a group, groups), block 256.
+// v5 uses tensor cores (`multiply` in conv.cuh). A block computes ROWS channels of 128 pixels. In a
+// step, thread t loads 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It
+// computes the pixel's position once, and goes from tap to tap without a division. A row of xs, the
+// tile of columns, holds the taps of one pixel. During a step, the thread loads the elements of the
+// next step into registers. There are two buffers in shared memory, so one barrier in each step is
+// enough.
+// grid (pixels, channels of a group, groups), block 256.
 extern "C" __global__ void __launch_bounds__(256) conv_v5(
     __half* y, const __half* x, const __half* w, const __half* bias, SHAPE) {
   __shared__ __align__(16) __half ws[2][ROWS * PITCH];
@@ -257,18 +268,19 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
 //   m0 = (d0 - d2) g0                     m1 = (d1 + d2) (g0 + g1 + g2) / 2
 //   m3 = (d1 - d3) g2                     m2 = (d2 - d1) (g0 - g1 + g2) / 2
 //
-// The kernel transforms the other dimension in the same way. A tile of 4 x 4 pixels and a filter
-// become 16 numbers each. The 16 products are summed over the channels, and the 16 sums become 2 x
-// 2 pixels. Each block transforms the filters again: 9 loads for 16 x 32 multiply-adds.
+// The kernel transforms the other dimension in the same way. A tile of 4 x 4 pixels becomes 16
+// numbers, and a filter of 3 x 3 becomes 16 numbers. Their 16 products are summed over the
+// channels. The 16 sums become 2 x 2 pixels of the result. Every block transforms the filters
+// again. For 9 loads of a filter it does 16 x 32 multiply-adds.
 //
-// A block makes 32 channels of 32 tiles. A thread makes 2 channels of 2 tiles, which are 64 sums in
-// registers. In a step, half of the threads transform filters, and the other half transform tiles,
-// for 4 channels.
-// U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a group, groups), block 16 x 16.
+// A block computes 32 output channels of 32 tiles. A thread computes 2 channels of 2 tiles, with 64
+// sums in registers. A step has 4 input channels. In a step, half of the threads transform filters,
+// and the other half transform tiles. U = V = 3, sy = sx = ey = ex = 1.
+// grid (tiles, channels of a group, groups), block 16 x 16.
 #define MANY 32
 #define CHANNELS 4
-// The transforms of pixels, of a filter, and of sums, in one dimension. Each function works in
-// place on four numbers of an array, at the indices 0, `apart`, 2 * `apart` and 3 * `apart`.
+// These three functions transform pixels, a filter, and sums, in one dimension. Each works in place
+// on four numbers of an array, at the indices 0, `apart`, 2 * `apart` and 3 * `apart`.
 __device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
   const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
   d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;
@@ -291,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
   const int m0 = blockIdx.y * MANY, tile0 = blockIdx.x * MANY;
   const int high = (R + 1) / 2, across = (Q + 1) / 2;  // tiles of a channel
   w += (long long)group * M * C * 9;
-  // What this thread transforms in a step: one channel of one filter or of one tile.
+  // In a step this thread transforms one channel of one filter, or of one tile.
   const int own_channel = me / MANY % CHANNELS, own = me % MANY, tile = tile0 + own;
   const bool is_filter = me < CHANNELS * MANY;
   const int r = tile / across % high * 2, q = tile % across * 2, n = tile / across / high;
@@ -349,9 +361,10 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
     }
 }
 
-// Each group reads one channel and writes one channel, so only one row of a tile would have work. A
-// block makes one channel of one image, or a part of this channel, and keeps the taps in shared
-// memory. Most patches come from the cache, because neighbouring threads have read the same pixels.
+// This kernel is for groups that read one channel and write one channel. In v2 to v5 such a group
+// fills only one row of a tile. In this kernel a block computes one channel of one image, or a part
+// of it. It keeps the taps in shared memory. Most pixels come from the cache, because neighbouring
+// threads read the same pixels.
 // grid (N G, parts), block: 1-D, any size.
 extern "C" __global__ void conv_depthwise(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   extern __shared__ __align__(16) unsigned char memory[];

@@ -1,20 +1,20 @@
 // Shared by the convolution kernels: the shapes, and the matrix of columns, which is never stored.
 //
 //   x  (N, G C, H, W)    N images, G groups of C channels. The W numbers of a row are neighbours
-//   w  (G M, C, U, V)    a group makes M channels from its C channels
+//   w  (G M, C, U, V)    a group computes M channels from its C channels
 //   y  (N, G M, HY, WY)  a launch writes R x Q pixels of each channel
 //
 //   y[n, m, ty r + oy, tx q + ox] = bias[m] + sum over c, u, v of
 //                                   w[m, c, u, v] x[n, c, sy r + fy + ey u, sx q + fx + ex v]
 //
 //   forward    s = stride, f = -padding, e = dilation; t = 1, o = 0: all pixels of y
-//   by input   the same with gy as x, and w with C and M exchanged. t = stride, s = 1. There is one
-//              launch for each phase. A phase has all pixels of gx that use the same taps
-//              (minidl/ops/conv_geometry.py)
+//   by input   the same formula with gy in place of x, and w with C and M exchanged. t = stride,
+//              s = 1. A phase is the set of all pixels of gx that use the same taps. There is one
+//              launch for each phase (minidl/ops/conv_geometry.py)
 //   by weight  gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + ..., sx q + ...]
 //
-// Number the taps k = (c, u, v) and the pixels p = (n, r, q). Then forward, the gradient by input
-// and the gradient by weight are products of matrices:
+// A tap has the number k = (c, u, v), and a pixel has the number p = (n, r, q). Then forward and
+// both gradients are products of matrices:
 //
 //                      P = N R Q pixels ->
 //                    +---------------------+      columns[k][p] = x[n, c, sy r + fy + ey u, ...],
@@ -23,8 +23,9 @@
 // M |     w     |    |          y          |      y = w columns      gw = gy columns^T
 //   +-----------+    +---------------------+
 //
-// im2col writes `columns` to memory, each number of x up to U V times. These kernels keep only one
-// tile of `columns`, in shared memory. To fill the tile, read() finds each element in x.
+// The usual method, im2col, writes `columns` to memory, with each number of x up to U V times.
+// These kernels keep only one tile of `columns`, in shared memory. To fill the tile, read() finds
+// each element in x.
 //
 // Source: Chetlur et al. 2014, "cuDNN" (arXiv 1410.0759), for the implicit product.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
@@ -39,16 +40,17 @@ struct Shape {
   int N, G, C, M, H, W, U, V, R, Q, fy, sy, ey, fx, sx, ex, HY, WY, oy, ty, ox, tx;
 };
 
-// The last parameters of every kernel, and the Shape made from them. ey and ex are never negative.
+// SHAPE has the last parameters of every kernel. SHAPE_OF_ALL makes a Shape from them. ey and ex
+// are never negative.
 #define SHAPE                                                                           \
   int N, int G, int C, int M, int H, int W, int U, int V, int R, int Q, int fy, int sy, \
   int ey, int fx, int sx, int ex, int HY, int WY, int oy, int ty, int ox, int tx
 #define SHAPE_OF_ALL \
   {N, G, C, M, H, W, U, V, R, Q, fy, sy, ey, fx, sx, ex, HY, WY, oy, ty, ox, tx}
 
-// The place where pixel p reads. It has the first channel of the pixel's group in its image, and
-// the row and the column that tap (c, 0, 0) reads. If p is after the last pixel, the row is below
-// the image, so all taps read 0.
+// The place in x that pixel p of y reads. image: the first channel of the pixel's group, in the
+// pixel's image. h, w: the row and the column that tap (c, 0, 0) reads. If p is after the last
+// pixel, h is the height of the image. Then all taps read 0.
 template <typename E> struct Patch {
   const E* image;
   int h, w;
@@ -60,7 +62,7 @@ __device__ __forceinline__ Patch<E> patch_of(const Shape& s, const E* x, int gro
   return {x + ((long long)n * s.G + group) * s.C * s.H * s.W, s.sy * r + s.fy, s.sx * q + s.fx};
 }
 
-// Tap k of a kernel. after() gives the next tap without a division.
+// Tap k of a filter: k = (c U + u) V + v. after() returns the next tap without a division.
 struct Tap {
   int c, u, v;
 };
@@ -75,8 +77,8 @@ __device__ __forceinline__ Tap after(const Shape& s, Tap tap) {
   return tap;
 }
 
-// Returns an element of `columns`. Beyond the edges of the image and after the last tap, returns
-// zero.
+// Returns the element of `columns` for a patch and a tap. Returns 0 beyond the edges of the image
+// and after the last tap.
 template <typename E>
 __device__ __forceinline__ E read(const Shape& s, const Patch<E>& patch, const Tap& tap) {
   const int h = patch.h + s.ey * tap.u, w = patch.w + s.ex * tap.v;
@@ -84,8 +86,8 @@ __device__ __forceinline__ E read(const Shape& s, const Patch<E>& patch, const T
   return inside ? patch.image[(tap.c * s.H + h) * s.W + w] : E(0.0f);
 }
 
-// Returns an element of gy, (N, G M, R, Q), as a matrix of M rows and P pixels. Outside of the
-// matrix, returns zero.
+// Returns gy (N, G M, R, Q) for channel m of a group and pixel p. Returns 0 if there is no such
+// channel or pixel.
 template <typename E>
 __device__ __forceinline__ E read_gradient(const Shape& s, const E* gy, int group, int m, int p) {
   const int size = s.R * s.Q, n = p / size;
@@ -93,7 +95,7 @@ __device__ __forceinline__ E read_gradient(const Shape& s, const E* gy, int grou
   return gy[(((long long)n * s.G + group) * s.M + m) * size + p % size];
 }
 
-// Writes pixel p of channel m of a group, and adds its bias.
+// Writes sum plus bias to pixel p of channel m of a group.
 template <typename E, typename A>
 __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int group, int m, int p,
                                       A sum) {
@@ -105,7 +107,7 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
       from_float<E>(sum);
 }
 
-// ---- a tile on tensor cores: 256 threads make ROWS x 128 numbers of a product. In a step they
+// ---- a tile on tensor cores: 256 threads compute ROWS x 128 numbers of a product. In a step they
 // sum over DEEP = 32 taps or pixels ----
 
 #ifndef ROWS  // 64 if a group has at most 64 channels to write
@@ -116,8 +118,9 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
 #define PITCH (DEEP + 8)  // rows of 80 bytes, so ldmatrix reads 8 rows from 8 groups of 4 banks
 #define HIGH (ROWS / 32)  // fragments of a warp's rows. Its columns are 4 fragments of 8
 
-// Adds a b^T to `sum`. `sum` is the warp's part of the tile, ROWS / 2 x 32 numbers. `a` has ROWS
-// rows of DEEP numbers, and `b` has COLUMNS rows of DEEP numbers. Both are in shared memory.
+// Adds the product of `a` and the transpose of `b` to `sum`. `a` has ROWS rows of DEEP numbers, and
+// `b` has COLUMNS rows of DEEP numbers. Both are in shared memory. `sum` is the warp's part of the
+// tile, ROWS / 2 x 32 numbers.
 __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, const __half* b) {
   const int warp = threadIdx.x / 32;
   a += warp / 4 * (ROWS / 2) * PITCH;
@@ -136,8 +139,8 @@ __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, co
   }
 }
 
-// A lane's fragment (i, j) has four numbers, x = 0 to 3. row_of and column_of return the row and
-// the column of number x in the tile.
+// A lane's fragment sum[i][j] has four numbers. row_of and column_of return the row and the column
+// of number x in the tile.
 __device__ __forceinline__ int row_of(int i, int x) {
   return threadIdx.x / 128 * (ROWS / 2) + 16 * i + threadIdx.x % 32 / 4 + x / 2 * 8;
 }

@@ -1,4 +1,5 @@
-// The gradient of a convolution by its weight (conv.cuh: shapes, and the matrix of columns).
+// The gradient of a convolution by its weight. conv.cuh explains the shapes and the matrix of
+// columns.
 //
 //   gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + fy + ey u, sx q + fx + ex v]
 //
@@ -6,36 +7,41 @@
 //   +-------------+         P = N R Q pixels. There are few results and long sums. To keep a GPU
 //   |     gy      | M       busy, the pixels are cut into shares, and each block sums one share.
 //   +-------------+
-//   +-------------+         If gy and x are read once, a pixel takes 4 C + 4 M bytes, and 2 M C U V
-//   |   columns   | K       operations. The kernels write gw, and for each share a partial gw in
-//   +-------------+         float.
+//   +-------------+         A pixel takes 2 M C U V operations. In float it has 4 C bytes of x and
+//   |   columns   | K       4 M bytes of gy, which must be read at least once. The kernels write
+//   +-------------+         gw, and a partial gw in float for each share.
 //     share 0 | share 1 | ...
-//                            loads from memory a multiply-add    what it saves
-//   v1  a thread a weight        1 of gy, 1 of x
-//   v2  tiles in shared memory   1 / 16 each                     15 of 16 loads
-//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads. A small gw gets more
-//       a thread, shares         memory 8 for 16 multiply-adds   blocks, so the GPU waits less
-//   v5  tensor cores, halves     1 / 128 each                    multiplications by the lanes
-//   _depthwise  C = M = 1        1 each, a block a weight        time: in v1 only 9 threads of a
-//                                                                channel go through all images
+//                              elements loaded from memory     what the rung saves, compared with
+//                              for each multiply-add           the rung before
+//   v1  a thread computes one    1 of gy, 1 of x
+//       weight's gradient
+//   v2  a block keeps tiles in   1 / 16 of gy, 1 / 16 of x       15 of 16 loads
+//       shared memory
+//   v3  a block computes         1 / 64 of gy, 1 / 64 of x       3 of 4 loads. With shares, more
+//       64 x 64 sums of a share,                                 blocks have work if gw is small
+//       a thread 4 x 4
+//   v5  tensor cores, in half    1 / 128 of gy, 1 / 128 of x     multiply-adds of the lanes
+//   _depthwise  C = M = 1, a     1 of gy, 1 of x                 time: in v1 only U V threads of a
+//       block for each weight                                    channel have work
 //
-// conv_weight_sum adds the shares of v3 and v5 in their order, so each run gives the same bits.
-// Atomics would add in any order. The number of shares depends only on the shape.
-// There is no v4: 16 bytes of x would be pixels for one tap, and for most taps their address is not
-// a multiple of 16 (see conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
+// conv_weight_sum adds the shares of v3 and v5 in their order, and the number of shares depends
+// only on the shape. So each run gives the same bits. With atomics the order of additions changes
+// from run to run. There is no v4, because for most taps the address of x is not a multiple of 16
+// (see conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
 //
-// Expected shares of the peak of lanes or tensor cores. They are computed, not measured. These
-// products are the products of conv.cu with other names, so the shares are nearly the same: v2 10%,
-// v3 40%, v5 40%. v1 stays below 5%, because a small gw has few threads. A partial result costs 8
-// bytes for at least 1024 operations: less than a tenth of the time. _depthwise reads gy and x U V
-// times. Only the first read is from memory. The other reads are from the L2 cache, which is 3
-// times as fast. This gives 30% of a copy's bandwidth for 3 x 3, if each byte counts once.
+// Expected shares of the peak of lanes or tensor cores. They are computed, not measured. v2 reaches
+// 10%, v3 40% and v5 40%, as in conv.cu, because the loops are the same. v1 stays below 5%, because
+// a small gw has few threads. A partial sum is written and read, 8 bytes for at least 1024
+// operations. This takes less than a tenth of the time. _depthwise reads gy and x U V times. Only
+// the first read is from memory. The other reads are from the L2 cache, which is 3 times as fast.
+// For 3 x 3 filters this gives 30% of a copy's bandwidth, if each byte is counted once.
 //
 // Source: as in conv.cu.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
 #include "conv.cuh"
 
-// v1: a thread per weight sums over all pixels. Block: 2-D (taps, channels), any size.
+// v1: a thread computes the gradient of one weight, a sum over all pixels.
+// Block: 2-D (taps, channels), any size.
 extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE) {
   const Shape s = SHAPE_OF_ALL;
   int k = blockIdx.x * blockDim.x + threadIdx.x;
@@ -56,12 +62,12 @@ extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE)
   }
 }
 
-// v2: a block makes 16 channels x 16 taps, and goes through the pixels in steps of 16. The pixels
-// of a step are neighbours in both tiles, so neighbouring threads load neighbouring pixels.
+// v2: a block computes 16 channels x 16 taps, and goes through the pixels in steps of 16. In both
+// tiles a row holds the pixels of a step, so neighbouring threads load neighbouring pixels.
 // grid (taps, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE) {
-  // + 1: a row has 17 elements, so the 16 rows that a warp reads at once lie in different banks
+  // with + 1 a row has 17 elements. So the 16 rows that a warp reads at once lie in different banks
   __shared__ ACC gs[TILE][TILE + 1], xs[TILE][TILE + 1];
   const Shape s = SHAPE_OF_ALL;
   const int i = threadIdx.y, j = threadIdx.x, group = blockIdx.z, K = C * U * V;
@@ -79,8 +85,9 @@ extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE)
     gw[((long long)group * M + m0 + i) * K + k0 + j] = from_float<T>(sum);
 }
 
-// v3: a block makes 64 channels x 64 taps of one share of the pixels. A thread makes 4 channels x 4
-// taps, in registers. partial: (shares, G M, K). A share has `share` pixels, a multiple of 32.
+// v3: a block computes 64 channels x 64 taps of one share of the pixels. A thread computes 4
+// channels x 4 taps, in registers. partial: (shares, G M, K). A share has `share` pixels, a
+// multiple of 32.
 // grid (taps, channels of a group, groups x shares), block 16 x 16.
 #define SIDE 64
 #define STEP 16
@@ -128,7 +135,8 @@ extern "C" __global__ void conv_weight_v3(ACC* partial, const T* gy, const T* x,
     }
 }
 
-// The second pass of v3 and v5: a thread per weight adds the shares of its weight, in their order.
+// The second pass of v3 and v5. A thread adds the partial sums of one weight, in the order of the
+// shares.
 extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shares, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard
@@ -138,10 +146,10 @@ extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shar
   }
 }
 
-// v5 uses tensor cores (`multiply` in conv.cuh). A block makes ROWS channels x 128 taps of a share.
-// Thread t loads 8 pixels of gy for every 64 channels. From columns it loads 16 taps of pixel t %
-// 32, and computes the pixel's position once a step. A row of xs, the tile of columns, holds the
-// pixels of one tap. There are two buffers, as in conv_v5.
+// v5 uses tensor cores (`multiply` in conv.cuh). A block computes ROWS channels x 128 taps of a
+// share. In a step, thread t loads 8 pixels of gy for every 64 channels. It also loads 16 taps of
+// pixel t % 32 of columns, and computes the pixel's position once. A row of xs, the tile of
+// columns, holds the pixels of one tap. There are two buffers, as in conv_v5.
 // grid (taps, channels of a group, groups x shares), block 256.
 extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
     float* partial, const __half* gy, const __half* x, int share, SHAPE) {
@@ -192,9 +200,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
       }
 }
 
-// Each group has one channel in and one channel out. So a group has U V weights, and each weight's
-// gradient is a sum over all images. A block computes one weight, and its threads take the pixels
-// in turn. grid G U V, block: whole warps.
+// This kernel is for groups that read one channel and write one channel. Such a group has U V
+// weights. A block computes the gradient of one weight, a sum over all images. Its threads take the
+// pixels in turn.
+// grid G U V, block: whole warps.
 extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
   __shared__ ACC scratch[33];
   const Shape s = SHAPE_OF_ALL;

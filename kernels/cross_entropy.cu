@@ -7,26 +7,29 @@
 //   a      label smoothing. The wanted distribution is a / cols everywhere, plus 1 - a at the
 //          target. gx is g times (predicted - wanted distribution)
 //
-//   x, gx   rows x cols of type T        loss, lse, g   one ACC a row. g: the gradient of loss
+//   x, gx   rows x cols of type T
+//   loss, lse, g   a number of type ACC for each row. g: the gradient of loss
 //   target  a class for each row. A row whose target is ignore_index does not count: its loss and
 //           gx are 0, and x is not read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
 //
-//   forward    bytes an element in float                 backward
-//   v1         2 reads: 8                                all      1 read, 1 write: 8
-//   v2 to v5   1 read:  4
-//   With smoothing, v1 reads x once more. On a CPU: cpu/cross_entropy.cu
+// Bytes that are moved for each element of x, in float. A read or a write of a number is 4 bytes:
+//   forward    v1         x is read twice: 8. With smoothing, x is read three times
+//              v2 to v5   x is read once: 4
+//   backward              x is read once, gx is written: 8
+//   On a CPU: cpu/cross_entropy.cu
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// A block takes a row of 50257 logits. In v5 each of an SM's 2048 threads has a pack of 16 bytes in
-// flight. This is 32 KB, and gives 85% in float: memory brings 4 elements a cycle, and the SM
-// computes 16 e^x a cycle, which is just enough. In half memory brings 7.5 elements a cycle, which
-// gives 80%. v2 reaches 80% in float. In half v2 requests one element at a time, which gives 50%.
-// In backward v5 reaches 85%, and v2 reaches 70%. With 1,000 classes v4 has the shares of v5.
+// The shares are for rows of 50257 logits. v5 reaches 85% in float: each of an SM's 2048 threads
+// reads a pack of 16 bytes, so 32 KB are in flight. In a cycle, memory delivers 4 elements to an
+// SM, and the SM can compute 16 exponentials, which is enough. In half memory delivers 7.5 elements
+// in a cycle, which gives 80%. v2 reaches 80% in float. In half it reaches 50%, because each thread
+// reads only 2 bytes at a time. In backward v5 reaches 85%, and v2 reaches 70%. With 1,000 classes
+// v4 has the shares of v5.
 // Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py
 //                                          Tutorial: tutorials/03_kernel_tour.py
 #include "cross_entropy.cuh"
 
-// v1: a thread per row, in two loops: maximum, then sum.
+// v1: one thread computes a row, in two loops: maximum, then sum.
 extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
@@ -49,16 +52,16 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// v2: a block per row, for many classes. Neighbouring threads read neighbouring elements, and one
-// loop makes maximum and sum (see softmax.cu, v2). block_max and block_sum join the threads' maxima
-// and sums. The barriers are in these two functions (common.cuh).
+// v2: a block shares a row, for many classes. Neighbouring threads read neighbouring elements. One
+// loop computes maximum and sum, as in softmax_v2 (softmax.cu). block_max and block_sum join the
+// threads' maxima and sums. These two functions contain the barriers (common.cuh).
 extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
   const T* xr = x + (long long)row * cols;
-  if (target[row] == ignore_index) {  // the whole block leaves: no barrier waits
+  if (target[row] == ignore_index) {  // all threads of the block return, so no barrier waits
     if (threadIdx.x == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }
@@ -66,7 +69,7 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   for (int j = threadIdx.x; j < cols; j += blockDim.x) {
     ACC v = to_float(xr[j]);
     total += v;
-    if (v == -INFINITY) continue;  // it adds 0, but -inf - (-inf) would be nan
+    if (v == -INFINITY) continue;  // e^-inf adds 0, but -inf - (-inf) is nan
     if (v > mine) {
       sum *= exp_below_zero(mine - v);
       mine = v;
@@ -82,9 +85,9 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// The loop of v2. Each thread of the team runs the loop over its share of the row, N neighbours at
-// a time. A row of 50257 classes may begin at any address. So the packs begin up to one pack before
-// the row, and elements outside the row are ignored.
+// The loop of v2. It goes over a thread's elements of a row, N neighbours at a time. A row of 50257
+// classes may begin at any address, but a pack must begin at a multiple of 16 bytes. So the first
+// pack may begin before the row. Elements outside of the row are ignored.
 template <int N>
 __device__ __forceinline__ void online(const T* xr, int cols, int thread, int team, ACC& m,
                                        ACC& sum, ACC& total) {
@@ -103,20 +106,20 @@ __device__ __forceinline__ void online(const T* xr, int cols, int thread, int te
       m = top;
     }
 #pragma unroll
-    for (int k = 0; k < N; ++k)  // -inf adds 0, but -inf - (-inf) would be nan
+    for (int k = 0; k < N; ++k)  // e^-inf adds 0, but -inf - (-inf) is nan
       if (v[k] != -INFINITY) sum += exp_below_zero(v[k] - m);
   }
 }
 
-// Computes the loss of a row. A team of threads shares the row: a warp, or a block if scratch is
-// given. Each element is read once.
+// Computes the loss of a row. A team of threads shares the row: a warp if scratch is null, else a
+// block. Each element is read once.
 template <int N>
 __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int row, int thread, int team,
                                             int cols, long long ignore_index, ACC smoothing,
                                             ACC* scratch) {
   const T* xr = x + (long long)row * cols;
-  if (target[row] == ignore_index) {  // the whole team leaves: no barrier waits
+  if (target[row] == ignore_index) {  // the whole team returns, so no barrier waits
     if (thread == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }
@@ -131,8 +134,8 @@ __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// v3: a warp per row, for few classes. v3 has no barriers. If a row is shorter than a block, no
-// threads are idle.
+// v3: a warp shares a row, for few classes. It needs no barriers. If a row has fewer elements than
+// a block has threads, v2 leaves threads without work, but v3 does not.
 extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
@@ -142,7 +145,7 @@ extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x,
                    (ACC*)0);
 }
 
-// v4: v3 with 16 bytes an access.
+// v4: as v3, with 16 bytes in each access.
 extern "C" __global__ void cross_entropy_v4(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
@@ -152,7 +155,7 @@ extern "C" __global__ void cross_entropy_v4(ACC* loss, ACC* lse, const T* x,
                          smoothing, (ACC*)0);
 }
 
-// v5: v2 with 16 bytes an access.
+// v5: as v2, with 16 bytes in each access.
 extern "C" __global__ void cross_entropy_v5(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
@@ -163,7 +166,7 @@ extern "C" __global__ void cross_entropy_v5(ACC* loss, ACC* lse, const T* x,
 
 // ---- backward: lse is known, so one pass is enough ----
 
-// v1: a thread per row.
+// v1: one thread computes a row.
 extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const T* x,
                                                      const ACC* lse, const long long* target,
                                                      int rows, int cols, long long ignore_index,
@@ -183,7 +186,7 @@ extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const 
   }
 }
 
-// v2: a block per row: neighbouring threads write neighbouring elements.
+// v2: a block shares a row, so neighbouring threads write neighbouring elements.
 extern "C" __global__ void cross_entropy_backward_v2(T* gx, const ACC* g, const T* x,
                                                      const ACC* lse, const long long* target,
                                                      int rows, int cols, long long ignore_index,
@@ -223,7 +226,7 @@ __device__ __forceinline__ void slopes_of_row(T* gx, const ACC* g, const T* x, c
   }
 }
 
-// v4: a warp per row, 16 bytes an access, for few classes.
+// v4: a warp shares a row, with 16 bytes in each access. For few classes.
 extern "C" __global__ void cross_entropy_backward_v4(T* gx, const ACC* g, const T* x,
                                                      const ACC* lse, const long long* target,
                                                      int rows, int cols, long long ignore_index,
@@ -234,7 +237,7 @@ extern "C" __global__ void cross_entropy_backward_v4(T* gx, const ACC* g, const 
                            smoothing);
 }
 
-// v5: a block per row, 16 bytes an access.
+// v5: a block shares a row, with 16 bytes in each access.
 extern "C" __global__ void cross_entropy_backward_v5(T* gx, const ACC* g, const T* x,
                                                      const ACC* lse, const long long* target,
                                                      int rows, int cols, long long ignore_index,

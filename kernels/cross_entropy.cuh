@@ -1,5 +1,4 @@
-// The formulas of cross entropy for one row and one element. Used by cross_entropy.cu (see there)
-// and cpu/cross_entropy.cu.
+// The formulas of cross entropy for one row and one element. cross_entropy.cu explains them.
 #pragma once
 #include "common.cuh"
 
@@ -8,8 +7,8 @@
 #endif
 
 // Returns the loss of a row. m: its maximum, sum: the sum of e^(x - m), picked: x at the target,
-// mean: the mean of x. The function first subtracts m from picked, because m may be large and the
-// difference small.
+// mean: the mean of x. The formula subtracts m from picked and from mean before other numbers are
+// added, because m may be large and the differences small.
 __device__ __forceinline__ ACC row_loss(ACC m, ACC sum, ACC picked, ACC mean, ACC smoothing) {
   ACC loss = log(sum) - (1 - smoothing) * (picked - m);
   return smoothing > 0 ? loss - smoothing * (mean - m) : loss;

@@ -5,18 +5,19 @@
 //   tanh form   (TANH 1):  P = (1 + tanh u) / 2 = 1 / (1 + e^-2u),
 //                          u = sqrt(2/pi) (x + 0.044715 x^3)
 //
-//                  arrays, n elements of type T   bytes an element in float
-//   gelu           out, x                                    8
-//   gelu_backward  gx, gy, x                                12
+// The arrays have n elements of type T. Bytes that are moved for each element, in float:
+//   gelu             8: reads x, writes out
+//   gelu_backward   12: reads gy and x, writes gx
+// A chain of array operations makes about twenty passes over memory. Each pass moves 8 or 12 bytes
+// for each element. On a CPU the kernels with one element in each thread are the fastest. The
+// compiler makes a loop over vectors from them.
 //
-// A chain of array operations makes about twenty passes over memory, with 8 or 12 bytes an element
-// in each. On a CPU the naive kernel is the fast one: it becomes a loop over vectors.
-//
-// Expected share of a copy's bandwidth on a GPU. It is computed, not measured. An H100 moves 3.3
-// TB/s, and a read takes 600 ns. So each of its 132 SMs must have 15 KB in flight (requested, not
-// yet arrived). 2048 threads that read one element each have 8 KB in flight in float (50%) and 4 KB
-// in half (25%). In _packs each thread reads 16 bytes, so 32 KB are in flight. This gives 90%, and
-// some percent less in half because of e^x.
+// Expected share of a copy's bandwidth on a GPU. It is computed, not measured. Bytes in flight are
+// bytes that are requested, but have not yet arrived. An H100 moves 3.3 TB/s, and a read takes 600
+// ns. So each of its 132 SMs must have 15 KB in flight. An SM runs 2048 threads. If each reads one
+// element, 8 KB are in flight in float (50%), and 4 KB in half (25%). In _packs each thread reads
+// 16 bytes, so 32 KB are in flight. This gives 90% in float. In half it gives some percent less,
+// because more exponentials must be computed in the same time.
 //
 // Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415). The approximation of the normal P: Hastings
 // 1955, as in minidl/ops/normal.py.
@@ -60,15 +61,14 @@ extern "C" __global__ void gelu(T* out, const T* x, int n) {
     out[i] = from_float<T>(gelu_of(to_float(x[i])));
 }
 
-// Forward saves only x. Backward computes the slope again, which is faster than to read it from
-// memory.
+// Forward saves only x. To compute the slope from x is faster than to read it from memory.
 extern "C" __global__ void gelu_backward(T* gx, const T* gy, const T* x, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard
     gx[i] = from_float<T>(to_float(gy[i]) * slope_of(to_float(x[i])));
 }
 
-// For a GPU: n_packs = ceil(n / PACK(T)) threads, each with 16 bytes.
+// For a GPU: each thread computes 16 bytes. There are n_packs = ceil(n / PACK(T)) threads.
 extern "C" __global__ void gelu_packs(T* out, const T* x, int n, int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;
   if (p < n_packs) {  // guard

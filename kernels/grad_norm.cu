@@ -1,19 +1,19 @@
-// The norm of many arrays as one vector: used to clip gradients.
+// The norm of many arrays, as if they were one vector. It is used to clip gradients.
 //
 //   sum_squares   partial[chunk] = sum of g^2 over the chunk
-//                 1 read: 4 bytes an element in float
+//                 reads each element once: 4 bytes in float
 //
-// There are two stages, because blocks cannot wait for each other. Each chunk writes one number, in
-// float (in double if the arrays are in double). Then the array library adds these few numbers in
-// double, or chunk_sums adds them for each array. The order of additions is fixed, so the bits are
-// the same in every run.
+// The sum has two stages, because the blocks of a launch cannot wait for each other. First, each
+// block writes the sum of its chunk, in float (in double if the arrays are in double). Then the
+// array library adds these few numbers in double, or chunk_sums adds them for each array. The order
+// of additions is fixed, so the bits are the same in every run.
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // A thread reads 16 bytes in each step and writes almost nothing, which gives 90%. In arrays much
 // shorter than a chunk some threads have no work.
 //
-// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
-// CPU: cpu/grad_norm.cu
+// Rungs: in _blocks each block takes a chunk. _many does the same with 16 bytes in each access.
+// cpu/grad_norm.cu runs on a CPU.
 // Wrapper: minidl/cuda/grad_norm.py   Test: tests/cuda/test_grad_norm.py
 #include "common.cuh"
 
@@ -55,9 +55,10 @@ extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,
   if (threadIdx.x == 0) partial[c] = sum;
 }
 
-// Adds up the chunks' numbers, (chunks, width), for each array, in double and in order. Array a has
-// chunks first[a] to first[a + 1] - 1. _many has one block for each sum. Each of the block's 256
-// threads adds every 256th chunk.
+// sums (arrays, width) = the sums of `partial` (chunks, width) over the chunks of each array, in
+// double. Array a has the chunks first[a] to first[a + 1] - 1. In chunk_sums a thread computes one
+// sum. In chunk_sums_many a block computes one sum, and each of its 256 threads adds every 256th
+// chunk.
 extern "C" __global__ void chunk_sums(double* sums, const ACC* partial, const long long* first,
                                       int width, int n_arrays) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

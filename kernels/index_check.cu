@@ -1,15 +1,16 @@
-// Replaces each invalid index by a valid one, and records the first invalid index. The host cannot
-// look at a GPU's indices without waiting for the GPU. An index beyond the table would read memory
-// that belongs to other data.
+// Replaces each invalid index by a valid one, and records one invalid index. An op that reads a
+// table at an invalid index reads memory of other data. The kernel checks the indices on the GPU,
+// because the host must wait for the GPU before it can read them.
 //
 //   out = index if low <= index < high or index == ignored, else out = instead
-//   If note[0] is 0: note[0] = site, a number that names the op, and note[1] = the invalid index
+//   For an invalid index, if note[0] is 0: note[0] = site, a number that names the op, and
+//   note[1] = the index. Otherwise note already holds an invalid index
 //
-//   index   n of type I: reads sizeof(I) bytes and writes 8 bytes an index
+//   index   n elements of type I. For each, the kernel reads sizeof(I) bytes and writes 8 bytes
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// 8192 indices are 128 KiB, so the launch takes most of the time. With many millions of indices,
-// the kernel reaches 80%.
+// For 8192 indices the kernel reads and writes only 128 KiB, so the launch takes most of the time.
+// For many millions of indices the kernel reaches 80%.
 //
 // Wrapper: minidl/cuda/index_check.py   Test: tests/cuda/test_index_check.py
 #include "common.cuh"

@@ -5,12 +5,16 @@
 //   y (rows, outs) of T     x (rows, k) int8, one scale
 //                           w (outs, k) int8, one scale per output (step 1) or one for all (step 0)
 //   bias (outs) float, or null
-//   A weight is 1 byte to read instead of 4. |x w| <= 127^2 k fits in 32 bits up to k = 133,152.
+//   A weight is 1 byte, where a float weight is 4 bytes. A sum of k products is at most 127^2 k. It
+//   fits in 32 bits if k <= 133,152.
 //
-// Rungs: loads for each element of y, from x and from w (int8, or words of four int8)
-//   v1   a thread per row (on a CPU: cpu/int8_linear.cu, the same in vectors)     k       each
-//   v2   a thread per output; __dp4a does four products in one instruction        k / 4   words
-//   v3   16 x 16 tiles of words in shared memory                                  k / 64  each
+// Rungs, with the number of loads from x for each element of y. The number of loads from w is the
+// same. A word has four int8:
+//   v1   A thread computes a row. cpu/int8_linear.cu does the same in vectors      k bytes
+//   v2   A thread computes an element of y. The instruction __dp4a does four       k / 4 words
+//        products
+//   v3   As v2, with tiles of 16 x 16 words in shared memory                       k / 64 words
+//
 // Expected share of __dp4a's peak on a GPU. It is computed, not measured. For each __dp4a, v2 waits
 // for two words from the cache, which gives 5%. v3 waits for two words from shared memory, which
 // gives 25%. The peak of tensor cores is 8 times the peak of __dp4a.
@@ -33,8 +37,9 @@ extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const sign
   }
 }
 
-// k is counted in words of four int8. The caller pads with zeros, which add nothing. Block: 2-D,
-// any size.
+// `words` is the length of a row, in words of four int8. The caller pads rows with zeros to whole
+// words.
+// Block: 2-D, any size.
 extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, const float* x_scale,
                                           const float* w_scale, const float* bias, int rows,
                                           int outs, int words, int step) {
@@ -48,18 +53,19 @@ extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, cons
   }
 }
 
-// The 16 x 16 threads of a block share 16 rows of x and 16 rows of w. Block: 16 x 16.
+// The 16 x 16 threads of a block share 16 rows of x and 16 rows of w.
+// Block: 16 x 16.
 #define TILE 16
 extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, const float* x_scale,
                                           const float* w_scale, const float* bias, int rows,
                                           int outs, int words, int step) {
-  // + 1: a row of ws has 17 words, so a column of ws lies in 16 different banks
+  // with + 1 a row of ws has 17 words, so a column of ws lies in 16 different banks
   __shared__ int xs[TILE][TILE], ws[TILE][TILE + 1];
   int tx = threadIdx.x, ty = threadIdx.y;
   int row = blockIdx.y * TILE + ty, o = blockIdx.x * TILE + tx, w_row = blockIdx.x * TILE + ty;
   int sum = 0;
   for (int l0 = 0; l0 < words; l0 += TILE) {
-    // guard: zeros beyond the edges
+    // guard: elements beyond the edges are 0
     xs[ty][tx] = row < rows && l0 + tx < words ? x[(long long)row * words + l0 + tx] : 0;
     ws[ty][tx] = w_row < outs && l0 + tx < words ? w[(long long)w_row * words + l0 + tx] : 0;
     __syncthreads();  // both tiles are complete

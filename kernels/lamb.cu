@@ -4,25 +4,27 @@
 //   r = first m / (sqrt(root^2 v + inside) + outside) + decay w        first = 1 / (1 - b1^t)
 //   w = w - step r                 step = lr |w| / |r|                  root = 1 / sqrt(1 - b2^t)
 //
-// The step needs |r| of the whole tensor, so there are two passes. The second pass computes r again
-// from m, v and w. To store r would move the same number of bytes, and would take 4 more bytes of
-// memory for each parameter.
+// `step` needs |r| of the whole tensor, so there are two passes. The second pass computes r again,
+// from m, v and w. To store r in the first pass moves the same number of bytes, and needs 4 bytes
+// of memory for each parameter.
 //
-//   lamb_moments   reads w g m v, writes m v: 24 bytes a parameter. It writes the sums of w^2 and
-//                  r^2 of each chunk. grad_norm.cu's chunk_sums adds them up for each tensor
-//   lamb_update    reads w m v, writes w: 16 bytes a parameter
-//   The two kernels move 40 bytes a parameter. With one kernel for each array operation, about 170
-//   bytes are moved
+//   lamb_moments   reads w, g, m, v, writes m, v: 24 bytes for each parameter. It also writes the
+//                  sums of w^2 and r^2 of each chunk. chunk_sums (grad_norm.cu) adds these sums for
+//                  each tensor
+//   lamb_update    reads w, m, v, writes w: 16 bytes for each parameter
+//   The two kernels move 40 bytes for each parameter. With one kernel for each array operation,
+//   about 170 bytes are moved
 //
 // Expected share of a copy's bandwidth on a GPU: 85 to 90% in both passes, as in adamw.cu. It is
 // computed, not measured.
 //
-// One block per chunk. Neighbouring threads take neighbouring weights. On a CPU: cpu/lamb.cu
+// Each block takes one chunk. Neighbouring threads take neighbouring weights. cpu/lamb.cu runs on a
+// CPU.
 // Wrapper: minidl/optim/lamb.py   Test: tests/optim/test_lamb_kernel.py
 #include "lamb.cuh"
 
-// rates: (arrays, 2), first and root of each array. partial: (chunks, 2), sums of w^2 and r^2.
-// skip, factor: as in adamw.cu.
+// rates: (arrays, 2), the numbers `first` and `root` of each array. partial: (chunks, 2), the sums
+// of w^2 and r^2 of each chunk. adamw.cu explains skip and factor.
 extern "C" __global__ void lamb_moments_many(W* partial, const W* const* ws, const T* const* gs,
                                              W* const* ms, W* const* vs, const W* rates,
                                              const int* skip, const W* factor, W b1,

@@ -1,5 +1,6 @@
-// LAMB's formula for one weight. eps is added inside of the square root (`inside`) or outside of it
-// (`outside`), and the other number is 0. Used by lamb.cu (see there) and cpu/lamb.cu.
+// LAMB's formula for one weight. lamb.cu explains it. If eps is added inside of the square root,
+// `inside` is eps and `outside` is 0. If eps is added outside of it, `outside` is eps and `inside`
+// is 0.
 #pragma once
 #include "common.cuh"
 

@@ -1,27 +1,32 @@
 // Layer norm: gives each row mean 0 and variance 1, then applies a scale and a shift for each
-// column. With -DCENTERED=0 nothing is subtracted and nothing is added: that is RMS norm.
+// column. With -DCENTERED=0 the mean is not subtracted and the shift is not added: this is RMS
+// norm.
 //
 //   xhat = (x - mean) * rstd      rstd = 1 / sqrt(var + eps)      y = xhat * w + b
 //   g    = gy * w                 gx = rstd * (g - mean(g) - xhat * mean(g * xhat))
 //   gw   = sum over rows of gy * xhat                 gb = sum over rows of gy
 //
-//   x, y, gy, gx   rows x cols of type T        w, b, gw, gb   cols
-//   mean, rstd     one ACC a row, kept for backward
+//   x, y, gy, gx   rows x cols of type T        w, b, gw, gb   cols numbers
+//   mean, rstd     a number of type ACC for each row, kept for backward
 //
-//   forward   bytes an element in float     backward
-//   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20, all gradients
-//   v2        2 reads, 1 write: 12          v2   20 for gx, and param_grads 8 for gw and gb
-//   v3 to v5  1 read,  1 write:  8          v3 to v5   12 for gx, and param_grads 8
+// Bytes that are moved for each element of x, in float. A read or a write of a number is 4 bytes:
+//   forward    v1         x 3 times, y once: 16
+//              v2         x twice, y once:   12
+//              v3 to v5   x once, y once:     8
+//   backward   v1         gy and x twice, gx once: 20, for all gradients
+//              v2         20 for gx, and 8 more in param_grads for gw and gb
+//              v3 to v5   12 for gx, and 8 more in param_grads for gw and gb
 //   On a CPU: cpu/layer_norm.cu
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// In v3 a lane reads KEEP elements before it waits. At 768 columns these are 24 elements, or 96
-// bytes in float. An SM has 768 threads (80 registers each), so 72 KB are in flight, which gives 85
-// to 90%. In half a request has only 64 bytes, so twice the requests are needed for the same bytes,
-// which gives 75 to 80%. v4 makes a quarter of v3's requests in float, and an eighth in half. It
-// reaches 85 to 90% in float and in half. v5 reaches 80%, because it waits at its barriers. v2
-// reaches 60%: it reads twice, the second time from the L2 cache. param_grads reads 4 or 2 bytes in
-// each thread and row: 60% in float, 35% in half. _packs reads 16 bytes, which gives 85%.
+// v3 reaches 85 to 90% in float: a lane reads all its elements before it waits. In rows of 768
+// columns these are 24 elements, or 96 bytes. An SM has room for 768 threads of 80 registers, so 72
+// KB are in flight. In half v3 reaches 75 to 80%, because one request of a warp has only 64 bytes.
+// So it needs twice as many requests for the same bytes. v4 makes a quarter of v3's requests in
+// float, and an eighth in half. It reaches 85 to 90% in float and in half. v5 reaches 80%, because
+// it waits at its barriers. v2 reaches 60%, because it reads x a second time, from the L2 cache.
+// param_grads reaches 60% in float and 35% in half, because a thread reads one element at a time.
+// param_grads_packs reads 16 bytes at a time, which gives 85%.
 //
 // Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
 // LeVeque 1983 (variance).
@@ -39,15 +44,15 @@
 #define KEEP 32
 #endif
 
-// gw and gb are sums over all rows, and one thread never sees all rows. So the rows are cut into
-// n_parts contiguous parts, and the sums of the parts are added eight at a time. The parts depend
-// only on the number of rows, not on the number of threads. So the order of additions is always the
-// same, and so is every bit of the result. With atomics the order would change from run to run.
-// parts: (n_parts, SUMS, cols), the sums for gw, then the sums for gb
+// gw and gb are sums over all rows, but no thread reads all rows. So the rows are cut into n_parts
+// contiguous parts. A thread sums over the rows of one part. Then the sums of the parts are added,
+// eight at a time. The parts depend only on the number of rows. So the order of additions is always
+// the same, and every run gives the same bits. With atomics the order changes from run to run.
+// parts: (n_parts, SUMS, cols). For each part it has the sums for gw, then the sums for gb.
 const int SUMS = CENTERED ? 2 : 1;
 
-// v1: a thread per row, in three loops: mean, variance, result. It is slow on a GPU, because
-// neighbouring threads read addresses that lie a row apart.
+// v1: one thread computes a row, in three loops: mean, variance, result. It is slow on a GPU,
+// because the 32 threads of a warp read from 32 rows at once.
 extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -74,16 +79,17 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
   }
 }
 
-// v2: a block per row, in whole warps. Neighbouring threads read neighbouring elements. One loop
-// makes mean and variance, so the row is read once less. The sum of x^2 minus the square of the
-// mean would lose all digits if the mean is large. So each thread uses Welford's algorithm, and the
-// threads' results are joined by the formula of Chan, Golub and LeVeque.
+// v2: a block shares a row. The block has whole warps. Neighbouring threads read neighbouring
+// elements. One loop computes both mean and variance, so x is read twice and not three times. The
+// simple formula, mean of x^2 minus square of the mean, loses all digits if the mean is large. So
+// each thread uses Welford's algorithm for its own elements. The formula of Chan, Golub and LeVeque
+// joins the threads' results.
 //
-// block_sum joins the results. Each call has two barriers, __syncthreads() (common.cuh). The first
-// barrier stands before warp 0 reads the numbers that the other warps have written to scratch.
-// Without this barrier, warp 0 would add numbers that are not written yet. The second barrier
-// stands before all threads read the result. Without it, some threads would use an old result, and
-// the row would get two different means.
+// block_sum adds the numbers of all threads. Each call has two barriers, __syncthreads()
+// (common.cuh). The first barrier stands before warp 0 reads the numbers that the other warps have
+// written to scratch. Without this barrier, warp 0 adds numbers that are not written yet. The
+// second barrier stands before all threads read the result. Without it, some threads use an old
+// value in place of the result. Then the threads of a row use different means.
 extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];
@@ -111,8 +117,9 @@ extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x,
   }
 }
 
-// v3, v4 and v5 keep the row in registers: x is read once. A team of threads shares the row: a
-// warp, or a block if scratch is given. Each thread keeps KEEP elements, N neighbours at a time.
+// The common code of v3, v4 and v5. It keeps the row in registers, so x is read once. A team of
+// threads shares the row: a warp if scratch is null, else a block. A thread keeps up to KEEP
+// elements. It takes N neighbours in one access.
 template <int N>
 __device__ __forceinline__ void layer_norm_kept(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                                 const T* b, int row, int thread, int team, int cols,
@@ -149,7 +156,7 @@ __device__ __forceinline__ void layer_norm_kept(T* y, ACC* mean, ACC* rstd, cons
   }
 }
 
-// v3: a warp per row. Shuffles make the sums, without barriers. For cols <= 32 * KEEP.
+// v3: a warp shares a row, for cols <= 32 * KEEP. Shuffles make the sums, without barriers.
 extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
@@ -157,7 +164,8 @@ extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x,
     layer_norm_kept<1>(y, mean, rstd, x, w, b, row, threadIdx.x % 32, 32, cols, eps, (ACC*)0);
 }
 
-// v4: v3 with 16 bytes an access. Every row must begin at a multiple of 16 bytes.
+// v4: as v3, with 16 bytes in each access. If a row does not begin at a multiple of 16 bytes, its
+// elements are read and written one by one.
 extern "C" __global__ void layer_norm_v4(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
@@ -165,7 +173,8 @@ extern "C" __global__ void layer_norm_v4(T* y, ACC* mean, ACC* rstd, const T* x,
     layer_norm_kept<PACK(T)>(y, mean, rstd, x, w, b, row, lane, 32, cols, eps, (ACC*)0);
 }
 
-// v5: v4 with a block per row, for cols <= blockDim * KEEP. It reads the row once less than v2.
+// v5: as v4, but a block shares a row, for cols <= blockDim * KEEP. v5 reads x once, v2 reads it
+// twice.
 extern "C" __global__ void layer_norm_v5(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];
@@ -175,8 +184,8 @@ extern "C" __global__ void layer_norm_v5(T* y, ACC* mean, ACC* rstd, const T* x,
 
 // ---- backward ----
 
-// v1: a thread per part of the rows. It writes gx, and in the same loop adds its rows to gw and gb,
-// while x and gy are in the cache.
+// v1: a thread computes one part of the rows. It writes gx. In the same loop it adds its rows to gw
+// and gb, while x and gy are in the cache.
 extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy, const T* x,
                                                   const T* w, const ACC* mean, const ACC* rstd,
                                                   int rows, int cols, int n_parts) {
@@ -206,7 +215,7 @@ extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy
   }
 }
 
-// v2: gx, with a block per row.
+// v2: gx. A block shares a row.
 extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x, const T* w,
                                                   const ACC* mean, const ACC* rstd, int rows,
                                                   int cols) {
@@ -227,7 +236,7 @@ extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x
   }
 }
 
-// Keeps xhat and g in registers: x and gy are read once.
+// The common code of v3, v4 and v5. It keeps xhat and g in registers, so x and gy are read once.
 template <int N>
 __device__ __forceinline__ void backward_kept(T* gx, const T* gy, const T* x, const T* w,
                                               const ACC* mean, const ACC* rstd, int row, int thread,
@@ -259,7 +268,7 @@ __device__ __forceinline__ void backward_kept(T* gx, const T* gy, const T* x, co
   for (int k = 0; k < KEEP; k += N) put<N>(gxr, g + k, column<N>(thread, team, k), cols, whole);
 }
 
-// v3: a warp per row, for cols <= 32 * KEEP.
+// v3: a warp shares a row, for cols <= 32 * KEEP.
 extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x, const T* w,
                                                   const ACC* mean, const ACC* rstd, int rows,
                                                   int cols) {
@@ -268,7 +277,7 @@ extern "C" __global__ void layer_norm_backward_v3(T* gx, const T* gy, const T* x
     backward_kept<1>(gx, gy, x, w, mean, rstd, row, threadIdx.x % 32, 32, cols, (ACC*)0);
 }
 
-// v4: v3 with 16 bytes an access.
+// v4: as v3, with 16 bytes in each access.
 extern "C" __global__ void layer_norm_backward_v4(T* gx, const T* gy, const T* x, const T* w,
                                                   const ACC* mean, const ACC* rstd, int rows,
                                                   int cols) {
@@ -277,7 +286,7 @@ extern "C" __global__ void layer_norm_backward_v4(T* gx, const T* gy, const T* x
     backward_kept<PACK(T)>(gx, gy, x, w, mean, rstd, row, threadIdx.x % 32, 32, cols, (ACC*)0);
 }
 
-// v5: v4 with a block per row, for cols <= blockDim * KEEP.
+// v5: as v4, but a block shares a row, for cols <= blockDim * KEEP.
 extern "C" __global__ void layer_norm_backward_v5(T* gx, const T* gy, const T* x, const T* w,
                                                   const ACC* mean, const ACC* rstd, int rows,
                                                   int cols) {
@@ -286,8 +295,8 @@ extern "C" __global__ void layer_norm_backward_v5(T* gx, const T* gy, const T* x
                          scratch);
 }
 
-// The parts of gw and gb, for v2 to v5. A thread takes N columns. A row of blocks takes one part.
-// Neighbouring threads read neighbouring columns.
+// Computes the parts of gw and gb, for v2 to v5. A thread takes N columns of one part of the rows.
+// blockIdx.y is the number of the part. Neighbouring threads read neighbouring columns.
 template <int N>
 __device__ __forceinline__ void add_rows(ACC* parts, const T* gy, const T* x, const ACC* mean,
                                          const ACC* rstd, int j, int rows, int cols) {
@@ -325,8 +334,8 @@ extern "C" __global__ void layer_norm_param_grads_packs(ACC* parts, const T* gy,
     add_rows<PACK(T)>(parts, gy, x, mean, rstd, j, rows, cols);
 }
 
-// Adds eight parts of n sums each, one thread per sum. The kernel is called once for 8 parts, and
-// twice for 64 parts.
+// Adds eight parts of n sums each. A thread computes one of the n results. For 8 parts the kernel
+// is launched once, for 64 parts twice.
 extern "C" __global__ void layer_norm_add_eight(ACC* out, const ACC* parts, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard

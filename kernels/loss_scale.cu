@@ -1,16 +1,17 @@
-// Updates the loss scale on the device, with one thread. So the host does not have to wait to know
+// Updates the loss scale on the GPU, with one thread. So the host does not have to wait to know
 // whether a gradient overflowed.
 //
 //   loss_scale_factor   factor = 1 / scale, times min(1, max_norm / (|g| / scale + 1e-6)) to clip
 //   loss_scale_update   lowers the scale after `hysteresis` overflows, raises it after `interval`
-//                       good steps. reference_update of the wrapper computes the same
+//                       good steps. reference_update in the wrapper does the same in Python
 //
-//   scale   1 float       square_sum   1 double, |g|^2 of the scaled gradients, or null
-//   counts  3 ints: good steps since the last change of the scale, overflows until the scale is
-//           lowered, skipped steps
+//   scale        1 float
+//   square_sum   1 double, the sum of squares |g|^2 of the scaled gradients. If it is null, nothing
+//                is clipped
+//   counts       3 ints: the number of good steps since the scale was raised or a step overflowed,
+//                the number of overflows until the scale is lowered, the number of skipped steps
 //
-// Expected share of a copy's bandwidth on a GPU: none. Each kernel moves at most 36 bytes, so its
-// time is the time of one launch.
+// Each kernel moves at most 36 bytes, so its time is the time of one launch.
 // Wrapper: minidl/precision/loss_scale.py   Test: tests/precision/test_loss_scale.py
 
 extern "C" __global__ void loss_scale_factor(float* factor, const float* scale,

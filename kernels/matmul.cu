@@ -1,28 +1,33 @@
 // Matrix product c = a b. This file shows why a fast product on a GPU is a loop over tiles.
 // Training uses BLAS, or cpu/linear.cu on a CPU.
 //
-//             n                a  m x k   b  k x n   c  m x n, all of type T, row by row
+//             n                a (m x k), b (k x n) and c (m x n) are of type T, stored row by row
 //          +-----+
 //        k |  b  |             c[i][j] = sum over l of a[i][l] * b[l][j]
 //     k    +-----+
-//   +----+ +-----+             2 m n k operations on 4 (m k + k n + m n) bytes. So each number
-//  m| a  | |  c  |             is used in many operations. A faster rung reads each number
-//   +----+ +-----+             fewer times.
-//                                      loads from memory for each element of c, of a and of b
-//   v1   a thread an element              k       each
-//   v2   tiles in shared memory           k / 16  each
-//   v3   64 x 64 a block, 4 x 4 a thread  k / 64  each, and from shared memory k / 4 instead of k
-//   v4   tensor cores, 128 x 128 a block  k / 128 each, only for halves
+//   +----+ +-----+             The product takes 2 m n k operations, but in float a, b and c have
+//  m| a  | |  c  |             only 4 (m k + k n + m n) bytes. So each number is used many times.
+//   +----+ +-----+             A faster rung reads each number fewer times.
+//
+//                                            For each element of c, the number of elements of a
+//                                            that are loaded from memory. For b it is the same
+//   v1   a thread computes one element         k
+//   v2   a block keeps tiles in shared         k / 16
+//        memory
+//   v3   a block computes 64 x 64 elements,    k / 64. Loads from shared memory: k / 4, in v2 k
+//        a thread 4 x 4
+//   v4   tensor cores, in half. A block        k / 128
+//        computes 128 x 128 elements
 //
 // Expected share of the peak on a GPU. It is computed, not measured. v1 reaches 5% of the peak of
-// the lanes, because it waits for the cache. v2 reaches at most 25%: it loads two floats from
-// shared memory for each multiply-add. v3 reaches about 50%: it loads 8 floats for 16
-// multiply-adds. v4 reaches 50 to 60% of the tensor cores' peak. An SM of an A100 has four
-// quarters. A quarter does 256 multiply-adds of halves a cycle, so a warp's step, 16 products of
-// 2048, takes 128 cycles. The 6 ldmatrix of the step read 512 bytes each. A quarter gets 32 bytes a
-// cycle from shared memory, so the six ldmatrix take 96 cycles. A larger share needs copies that
-// bypass the registers (cp.async) and larger fragments. On an H100 it needs the instruction wgmma,
-// because mma reaches only 60% of the peak there.
+// the lanes, because it waits for the cache. v2 reaches at most 25%, because it loads two floats
+// from shared memory for each multiply-add. v3 loads 8 floats for 16 multiply-adds, and reaches
+// about 50%. v4 reaches 50 to 60% of the tensor cores' peak. An SM of an A100 has four quarters. A
+// quarter does 256 multiply-adds of halves in a cycle. In a step a warp does 16 mma instructions of
+// 2048 multiply-adds, which take 128 cycles. The step also has 6 ldmatrix instructions, which read
+// 512 bytes each. A quarter gets 32 bytes a cycle from shared memory, so they take 96 cycles. For a
+// larger share, copies must bypass the registers (cp.async), and the fragments must be larger. On
+// an H100 the instruction wgmma is needed, because mma reaches only 60% of the peak there.
 //
 // Source: tiles for caches, Lam, Rothberg, Wolf 1991; tiles in registers on GPUs, Volkov & Demmel
 // 2008.
@@ -34,8 +39,8 @@
 #define ACC float
 #endif
 
-// v1: a thread per element of `c`. The thread reads a row of `a` and a column of `b`. Block: 2-D,
-// any size.
+// v1: a thread computes one element of c. The thread reads a row of a and a column of b.
+// Block: 2-D, any size.
 extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n, int k) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
   int i = blockIdx.y * blockDim.y + threadIdx.y;
@@ -47,9 +52,9 @@ extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n,
   }
 }
 
-// v2: the 16 x 16 threads of a block share 16 rows of `a` and 16 columns of `b`. They go through k
-// in steps of 16. In a step each thread loads one element of each tile, and all threads use both
-// whole tiles. So v2 needs 16 times fewer loads than v1.
+// v2: the 16 x 16 threads of a block share 16 rows of a and 16 columns of b. They go through k in
+// steps of 16. In a step each thread loads one element of each tile into shared memory. Then each
+// thread uses 16 elements of both tiles. So v2 needs 16 times fewer loads from memory than v1.
 #define TILE 16
 extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n, int k) {
   __shared__ ACC as[TILE][TILE], bs[TILE][TILE];
@@ -57,7 +62,7 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
   int i = blockIdx.y * TILE + y, j = blockIdx.x * TILE + x;
   ACC sum = 0;
   for (int l0 = 0; l0 < k; l0 += TILE) {
-    // guard: zeros beyond the edges, which add nothing
+    // guard: elements beyond the edges are 0, so they add nothing
     as[y][x] = i < m && l0 + x < k ? to_float(a[(long long)i * k + l0 + x]) : ACC(0);
     bs[y][x] = l0 + y < k && j < n ? to_float(b[(long long)(l0 + y) * n + j]) : ACC(0);
     __syncthreads();  // both tiles are complete
@@ -67,29 +72,30 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
   if (i < m && j < n) c[(long long)i * n + j] = from_float<T>(sum);
 }
 
-// v3: in v2 each multiply-add waits for two loads from shared memory. In v3 a thread makes 4 x 4
-// elements: 8 loads into registers serve 16 multiply-adds. A block makes 64 x 64 elements, so v3
-// needs 4 times fewer loads from memory than v2. Block: 16 x 16. Thread (x, y) makes rows y, y +
-// 16, ... and columns x, x + 16, ... of the block's square. So neighbouring threads read
-// neighbouring elements of bs and write neighbouring elements of c.
+// v3: in v2 each multiply-add waits for two loads from shared memory. In v3 a thread computes 4 x 4
+// elements of c. So 8 loads from shared memory are enough for 16 multiply-adds. A block computes 64
+// x 64 elements, so v3 needs 4 times fewer loads from memory than v2. The block has 16 x 16
+// threads. Thread (x, y) computes rows y, y + 16, ... and columns x, x + 16, ... of the block's
+// square. So neighbouring threads read neighbouring elements of bs and write neighbouring elements
+// of c.
 #define SIDE 64
 #define STEP 16
 #define EACH 4  // SIDE / 16
 extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n, int k) {
-  // + 1: a row has 17 elements, so the 2 rows that a warp reads at once lie in different banks
+  // with + 1 a row has 17 elements. So the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC as[SIDE][STEP + 1];
   __shared__ ACC bs[STEP][SIDE];
   int x = threadIdx.x, y = threadIdx.y, me = y * 16 + x;
   int i0 = blockIdx.y * SIDE, j0 = blockIdx.x * SIDE;
   ACC sum[EACH][EACH] = {};
   for (int l0 = 0; l0 < k; l0 += STEP) {
-    // 256 threads load 64 x 16 elements of `a` and 16 x 64 elements of `b`. Each thread loads four
-    // elements of `a` and four of `b`.
+    // 256 threads load 64 x 16 elements of a and 16 x 64 elements of b. Each thread loads four of
+    // each.
     for (int e = me; e < SIDE * STEP; e += 256) {
       int ai = i0 + e / STEP, al = l0 + e % STEP, bl = l0 + e / SIDE, bj = j0 + e % SIDE;
-      // guard: zeros beyond the edges
+      // guard: elements beyond the edges are 0
       as[e / STEP][e % STEP] = ai < m && al < k ? to_float(a[(long long)ai * k + al]) : ACC(0);
-      // guard: zeros beyond the edges
+      // guard: elements beyond the edges are 0
       bs[e / SIDE][e % SIDE] = bl < k && bj < n ? to_float(b[(long long)bl * n + bj]) : ACC(0);
     }
     __syncthreads();
@@ -115,14 +121,16 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
     }
 }
 
-// v4: a warp's tensor core multiplies 16 x 16 by 16 x 8 in one instruction (tensor_core.cuh). Eight
-// warps make 128 x 128 elements of c. Each warp makes 64 x 32 elements: it multiplies 4 fragments
-// of `a` by 4 fragments of `b`. During a step, the elements of the next step are already being
-// loaded into registers. There are two buffers, so one barrier a step is enough. Block: 256.
+// v4: a tensor core multiplies 16 x 16 by 16 x 8 halves in one instruction of a warp
+// (tensor_core.cuh). The eight warps of a block compute 128 x 128 elements of c. Each warp computes
+// 64 x 32 elements, from 4 fragments of a and 4 fragments of b. During a step, each thread loads
+// the elements of the next step into registers. There are two buffers in shared memory, so one
+// barrier in each step is enough.
+// Block: 256.
 #define BIG 128
 #define DEEP 32
-// A row of `as` has 80 bytes, and a row of `bs` has 272 bytes. So ldmatrix reads 8 rows of 16 bytes
-// from 8 different groups of 4 banks.
+// A row of `as` has 80 bytes, and a row of `bs` has 272 bytes. So the 8 rows that ldmatrix reads,
+// 16 bytes of each, lie in 8 different groups of 4 banks.
 #define A_PITCH (DEEP + 8)
 #define B_PITCH (BIG + 8)
 extern "C" __global__ void __launch_bounds__(256) matmul_v4(
@@ -132,8 +140,8 @@ extern "C" __global__ void __launch_bounds__(256) matmul_v4(
   const int t = threadIdx.x, lane = t % 32, warp = t / 32;
   const int i0 = blockIdx.y * BIG, j0 = blockIdx.x * BIG;
   const int wi = warp / 4 * 64, wj = warp % 4 * 32;  // the warp's corner in the block's square
-  // A thread loads 8 elements of each of these rows: t / 4 and t / 4 + 64 of a,
-  // t / 16 and t / 16 + 16 of b
+  // thread t loads 8 elements of each of these rows: t / 4 and t / 4 + 64 of a, t / 16 and t / 16 +
+  // 16 of b
   const int ai = t / 4, al = t % 4 * 8, bl = t / 16, bj = t % 16 * 8;
   const bool a_whole = packs(a, k), b_whole = packs(b, n);
   Pack<__half> next_a[2], next_b[2];

@@ -1,7 +1,8 @@
 // Names from C's headers, for a GPU. NVRTC, the compiler in CuPy, has no <math.h>, <stdint.h> or
-// <float.h>. minidl puts this file before every kernel file for a GPU. For a CPU, minidl puts
-// host/cuda_host.h before the kernel file. So a kernel file means the same to both compilers, with
-// or without C's headers. NVIDIA's headers come first, because they may define some of these names.
+// <float.h>. So minidl puts this file before every kernel file for a GPU. For a CPU, minidl puts
+// host/cuda_host.h before the kernel file, and cuda_host.h defines the same names. So a kernel file
+// does not have to include C's headers. NVIDIA's headers come first, because they may define some
+// of these names.
 // Test: tests/cuda/test_nvrtc.py
 #pragma once
 #ifndef MINIDL_HOST  // cuda_host.h defines the same names

@@ -1,20 +1,22 @@
-// Copies many arrays into one flat buffer, and back, with a cast. A bucket of gradients is packed
-// in this way before it is sent.
+// Copies many arrays into one flat buffer, and back, with a cast. Data parallel training packs a
+// bucket of gradients in this way before it sends them.
 //
 //   pack     flat[first[a] + i] = arrays[a][i]        T -> U
 //   unpack   arrays[a][i] = flat[first[a] + i]        U -> T
 //
-//   arrays of T, flat of U, any sizes. sizeof(T) + sizeof(U) bytes an element: 8 in float, 6 from
-//   half to float.
-//   first: where each array begins in flat. Chunks and tables: minidl/cuda/launch.py
+//   The arrays have type T and any sizes, flat has type U. first: where each array begins in flat.
+//   minidl/cuda/launch.py explains chunks and tables
+//   Bytes that are moved for each element: sizeof(T) + sizeof(U). From float to float these are 8,
+//   from half to float 6
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// The kernel is a copy, with eight elements a thread in accesses of 16 bytes, which gives 90%. An
-// array may begin in the flat buffer at an address that is no multiple of 16. Then its part of the
-// buffer is read or written element by element: 50 to 70% in half.
+// The kernels only copy. In _many a thread copies eight elements, with 16 bytes in each access,
+// which gives 90%. In the flat buffer an array may begin at an address that is not a multiple of
+// 16. Then its part of the buffer is read or written element by element, which gives 50 to 70% in
+// half.
 //
-// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
-// CPU: cpu/pack.cu
+// Rungs: in _blocks each block takes a chunk. _many does the same with 16 bytes in each access.
+// cpu/pack.cu runs on a CPU.
 // Wrapper: minidl/parallel/data/flat.py   Test: tests/parallel/data/test_flat_kernel.py
 #include "common.cuh"
 
@@ -22,7 +24,7 @@
 #define U float
 #endif
 
-// One block per chunk. Neighbouring threads take neighbouring elements.
+// Each block takes one chunk. Neighbouring threads take neighbouring elements.
 extern "C" __global__ void pack_blocks(U* flat, const T* const* arrays, const long long* first,
                                        const long long* chunks,
                                        int n_chunks) {
@@ -45,9 +47,9 @@ extern "C" __global__ void unpack_blocks(T* const* arrays, const U* flat, const 
     to[i] = from_float<T>(to_float(from[i]));
 }
 
-// The threads of a block copy to[i] = from[i] for begin <= i < end: eight elements each, 16 bytes
-// an access. `to` and `from` may be aligned differently, because an array begins anywhere in the
-// flat buffer.
+// The threads of a block copy to[i] = from[i] for begin <= i < end. A thread copies eight elements
+// at a time, with 16 bytes in each access. If `to` or `from` is not aligned to 16 bytes, it is
+// accessed element by element.
 template <typename To, typename From>
 __device__ __forceinline__ void copy_packs(To* to, const From* from, long long begin,
                                            long long end) {

@@ -1,4 +1,4 @@
-// Pooling: makes one number from each window of an image, the largest or the mean.
+// Pooling: computes one number from each window of an image, the largest number or the mean.
 //
 //   max_pool            y = the largest x of the window. winner = its place in the window,
 //                       i * kw + j. The first of equal numbers wins. A nan always wins
@@ -11,22 +11,23 @@
 //   Element (i, j) of window (r, q) is x at row r * sh + i * dh - top, column q * sw + j * dw -
 //   left. An element outside of x does not count.
 //
-// Forward has a thread per output, backward a thread per x. The thread of an x looks for the
-// windows that contain it. So no two threads add to one number, and the order of the sum is always
-// the same.
+// In forward a thread computes one output. In backward a thread computes one element of gx. It
+// looks for the windows that contain the element, and adds their gy. So no two threads add to the
+// same number, and the order of the sum is always the same.
 //
-//   bytes in float, windows of 2 x 2 without overlap   an x    an output
-//   max_pool            x, y, winner                    4         5
-//   max_pool_backward   gx, gy, winner                  4         5
-//   avg_pool            x, y                            4         4
-//   avg_pool_backward   gx, gy                          4         4
+//   bytes that are moved in float, for windows of     for each       for each
+//   2 x 2 without overlap                             element of x   element of y
+//   max_pool            reads x, writes y, winner         4              5
+//   max_pool_backward   reads gy, winner, writes gx       4              5
+//   avg_pool            reads x, writes y                 4              4
+//   avg_pool_backward   reads gy, writes gx               4              4
 //   On a CPU: cpu/pool.cu
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
 // For windows without overlap, the kernels reach 50% in float and 25% in half, like every kernel
-// that reads one element at a time. Windows that overlap read some elements again, from L1: with 4
-// bytes a lane, half of L1's width is used. The six integer divisions of a thread take about as
-// long as its reads.
+// that reads one element at a time. If windows overlap, some elements are read again, from the L1
+// cache. A warp reads 4 bytes in each lane, which is half of the bytes that L1 can deliver in a
+// cycle. The six integer divisions of a thread take about as long as its reads.
 //
 // Wrapper: minidl/ops/pool.py   Test: tests/ops/test_pool_kernel.py
 #include "common.cuh"

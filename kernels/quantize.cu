@@ -1,25 +1,27 @@
-// int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127. There is one scale per
-// row (channel), or one scale for all rows. No layer of minidl.nn calls these kernels.
-// minidl/comm/codec.py has the same formula in NumPy, with a scale for every 1,024 elements,
-// because comm must not import kernels.
+// int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127. There is one scale for
+// each row (channel), or one scale for all rows. No layer of minidl.nn calls these kernels.
+// minidl/comm/codec.py has the same formula in NumPy, with a scale for every 1,024 elements. It
+// does not use these kernels, because the package comm must not import kernels.
 //
-//   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T
-//                reads 4 bytes an element in float
-//   quantize*    q (rows, cols) int8, x, scale         reads 4 bytes, writes 1 byte an element
-//   dequantize*  x, q, scale                           reads 1 byte, writes 4 bytes an element
-//   step: 1 if each row has its own scale, 0 if one scale serves all rows
-// round: to nearest, ties to even. If the scale is 0 (a row of zeros), q is 0.
+//   x (rows, cols) of type T, q (rows, cols) int8. Bytes for each element, in float:
+//   absmax*      top (rows) = max |x| of each row         reads 4 bytes
+//   quantize*    q = round(x / scale)                     reads 4 bytes, writes 1 byte
+//   dequantize*  x = q scale                              reads 1 byte, writes 4 bytes
+//   step: 1 if each row has its own scale, 0 if there is one scale for all rows
 //
-// Rungs: the first rung has a thread per row. (cpu/quantize.cu does the same in vectors, for a
-// CPU.) _warps has a warp per row, and neighbouring lanes read neighbouring elements. In _packs
-// each lane reads 16 elements.
-// Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// _warps reads 4 bytes a lane, so 8 KB are in flight in an SM, and an H100 needs 15 KB. So absmax
-// reaches 50 to 60%. quantize and dequantize reach 40%: quantize stores one byte a lane, and
-// dequantize reads one byte a lane, so a request has only 32 bytes. _packs reads 64 bytes a lane
-// (32 bytes in half), which gives 85% if the row length is a multiple of 512. At 768 one lane in
-// four is idle, which gives 75%. If the row length is not a multiple of 16, _packs reads element by
-// element, and _warps is better.
+// round() rounds to the nearest integer, and ties to even. If the scale is 0 (a row of zeros), q is
+// 0.
+//
+// Rungs: in the first rung a thread takes a row. cpu/quantize.cu does the same in vectors, for a
+// CPU. In _warps a warp takes a row, and neighbouring lanes read neighbouring elements. In _packs
+// each lane reads 16 elements at a time. Expected share of a copy's bandwidth on a GPU. It is
+// computed, not measured (gelu.cu shows how). In absmax_warps each lane reads 4 bytes, so 8 KB are
+// in flight in an SM. An H100 needs 15 KB, so it reaches 50 to 60%. quantize_warps and
+// dequantize_warps reach 40%, because a lane writes or reads one byte of q. So a request of a warp
+// has only 32 bytes. In _packs each lane reads 64 bytes (32 bytes in half), which gives 85% if the
+// row length is a multiple of 512. In rows of 768 elements one lane in four has no work, which
+// gives 75%. If the row length is not a multiple of 16, _packs reads element by element, and _warps
+// is faster.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/quantize.py
 // Test: tests/ops/extra/test_quantize.py
 #include "quantize.cuh"
@@ -55,11 +57,11 @@ extern "C" __global__ void dequantize(T* x, const signed char* q, const float* s
   }
 }
 
-// ---- a warp per row; blocks of whole warps ----
+// ---- a warp takes a row; blocks have whole warps ----
 
 extern "C" __global__ void absmax_warps(float* top, const T* x, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (row >= rows) return;  // guard: whole warps leave
+  if (row >= rows) return;  // guard: whole warps return
   const T* r = x + (long long)row * cols;
   int most = 0;
   for (int col = lane; col < cols; col += 32) most = max(most, magnitude(to_float(r[col])));
@@ -87,13 +89,11 @@ extern "C" __global__ void dequantize_warps(T* x, const signed char* q, const fl
     x[at + col] = from_float<T>((float)q[at + col] * s);
 }
 
-// ---- a warp per row, 16 elements a lane: all int8 accesses have 16 bytes, too ----
-
-// whole: true if every row of x (and of q, if there is one) begins at a multiple of 16 bytes.
+// ---- a warp takes a row, and a lane 16 elements at a time: 16 bytes of int8 in one access ----
 
 extern "C" __global__ void absmax_packs(float* top, const T* x, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (row >= rows) return;  // guard: whole warps leave
+  if (row >= rows) return;  // guard: whole warps return
   const T* r = x + (long long)row * cols;
   const bool whole = packs(r);
   int most = 0;

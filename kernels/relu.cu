@@ -2,17 +2,16 @@
 //
 //   y = max(x, 0), nan stays nan                    gx = gy where y > 0, else 0
 //
-//                  arrays, n elements of type T   bytes an element in float
-//   relu           out, x                                    8
-//   relu_backward  gx, gy, y                                12
-//
-// There is almost no arithmetic, so a pass takes as long as a copy. NumPy's maximum takes four
-// times as long as a copy, because it tests each pair of numbers for nan. On a CPU the naive kernel
-// is the fast one: it becomes a loop over vectors.
+// The arrays have n elements of type T. Bytes that are moved for each element, in float:
+//   relu             8: reads x, writes out
+//   relu_backward   12: reads gy and y, writes gx
+// There is almost no arithmetic, so a kernel takes as long as a copy. NumPy's maximum takes four
+// times as long as a copy, because it tests each pair of numbers for nan. On a CPU the kernels with
+// one element in each thread are the fastest. The compiler makes a loop over vectors from them.
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// The kernels with one element a thread reach 50% in float and 25% in half. _packs, with 16 bytes a
-// thread, reaches 90%.
+// The kernels with one element in each thread reach 50% in float and 25% in half. In _packs each
+// thread reads 16 bytes, which gives 90%.
 //
 // Wrapper: minidl/ops/activations.py   Test: tests/ops/test_relu_kernel.py
 #include "common.cuh"
@@ -37,7 +36,7 @@ extern "C" __global__ void relu_backward(T* gx, const T* gy, const T* y, int n) 
     gx[i] = gradient(gy[i], y[i]);
 }
 
-// For a GPU: n_packs = ceil(n / PACK(T)) threads, each with 16 bytes.
+// For a GPU: each thread computes 16 bytes. There are n_packs = ceil(n / PACK(T)) threads.
 extern "C" __global__ void relu_packs(T* out, const T* x, int n, int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;
   if (p < n_packs) {  // guard

@@ -8,17 +8,17 @@
 //
 //   w, v   type W: float (double if T is double)     g   type T
 //   low    T: an fp16 copy of w for the model, or null
-//   float: reads w g v, writes w v: 20 bytes a parameter. Without momentum it reads w g and writes
-//   w: 12 bytes
+//   Bytes for each parameter, in float: reads w, g, v and writes w, v: 20. Without momentum it
+//   reads w, g and writes w: 12
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// A thread of sgd_many reads 2 or 3 packs (up to 5 packs in half) before it waits. 1024 threads
-// have 32 KB or more in flight in an SM, which gives 90%. An array that does not begin at a
-// multiple of 16 bytes is read element by element: 60%.
+// sgd_many reaches 90%: a thread reads 2 or 3 packs of 16 bytes (up to 5 packs in half) before it
+// waits. So 1024 threads of an SM have 32 KB or more in flight. An array that does not begin at a
+// multiple of 16 bytes is read element by element, which gives 60%.
 //
-// Rungs: sgd_naive updates one array per launch, one weight per thread, without momentum.
-// sgd_blocks updates many arrays in one launch, one chunk per block. sgd_many does the same with 16
-// bytes an access. On a CPU: cpu/sgd.cu
+// Rungs: a launch of sgd_naive updates one array, without momentum. A thread updates one weight. A
+// launch of sgd_blocks updates many arrays, and a block updates one chunk. sgd_many does the same
+// with 16 bytes in each access. cpu/sgd.cu runs on a CPU.
 // Wrapper: minidl/optim/sgd.py   Test: tests/optim/test_sgd_kernel.py
 #include "sgd.cuh"
 
@@ -28,10 +28,10 @@ extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
     w[i] -= lr * (to_float(g[i]) + decay * w[i]);
 }
 
-// vs: null if there is no momentum. rates: (arrays, 2), keep and take of each array, because some
-// arrays can get their first gradient later. skip: one int, or null. If skip is not 0, the
-// gradients overflowed, and the kernel does nothing. factor: as in adamw.cu.
-// One block per chunk. Neighbouring threads take neighbouring weights.
+// vs: null if there is no momentum. rates: (arrays, 2), the numbers `keep` and `take` of each
+// array. They differ between arrays, because an array may get its first gradient later. skip: one
+// int, or null. If *skip is not 0, the gradients overflowed, and the kernel does nothing. adamw.cu
+// explains factor. Each block updates one chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W lr, W momentum, W decay, W unscale,
@@ -52,8 +52,8 @@ extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const
   }
 }
 
-// The update of sgd_blocks, with 16 bytes in each access. Each thread takes the weights of one pack
-// of gradients at a time.
+// As sgd_blocks, with 16 bytes in each access. A thread takes one pack of gradients at a time, and
+// the weights that belong to it.
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
                                     const W* rates, const int* skip, const W* factor, W lr,
                                     W momentum, W decay, W unscale, int nesterov,

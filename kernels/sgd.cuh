@@ -1,4 +1,4 @@
-// SGD's formula for one weight with momentum. Used by sgd.cu (see there) and cpu/sgd.cu.
+// SGD's formula for one weight with momentum. sgd.cu explains it.
 #pragma once
 #include "common.cuh"
 

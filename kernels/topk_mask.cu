@@ -2,22 +2,22 @@
 // in order of index. Gradient compression (minidl/parallel/data/dgc.py) sends the pairs and keeps
 // the other elements for the next step.
 //
-//   count_above   counts[chunk] = the number of elements of the chunk with |x| >= threshold
-//                 reads 4 bytes an element in float
-//   compact       writes index and value of these elements, from position first[chunk] on
-//                 reads 4 bytes an element, writes 8 bytes for each element that is kept
+//   count_above   counts[chunk] = the number of elements of the chunk with |x| >= threshold. In
+//                 float it reads 4 bytes for each element
+//   compact       writes index and value of these large elements, from position first[chunk] on. It
+//                 reads 4 bytes for each element, and writes 8 bytes for each large element
 //   Between the two kernels the array library adds up the counts: first = 0, counts[0],
 //   counts[0] + counts[1], ...
-//   drop          x = 0 where |x| >= threshold: the rest is for the next step
-//                 reads 4 bytes an element, writes 4 bytes
+//   drop          x = 0 where |x| >= threshold. The other elements are kept for the next step. It
+//                 reads 4 bytes and writes 4 bytes for each element
 //
-//   x   n elements of T, chunks of `length` elements
-// Rungs: the first rung has a thread per chunk, which appends one element after another. _warps has
-// a warp per chunk: a ballot tells each lane how many lanes before it keep an element. So 32
-// elements find their places at once, and their order does not change.
+//   x   n elements of T, in chunks of `length` elements
+// Rungs: in the first rung a thread takes a chunk, and writes one large element after another. In
+// _warps a warp takes a chunk. A ballot tells each lane how many lanes before it have a large
+// element. So 32 elements find their places at once, and their order does not change.
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// _warps waits for a ballot every 32 elements. It has 8 KB in flight in an SM, and an H100 needs 15
-// KB, which gives 50%.
+// In _warps a warp reads 32 elements, then it waits for a ballot. So only 8 KB are in flight in an
+// SM. An H100 needs 15 KB, so _warps reaches 50%.
 // Source: Lin et al. 2018 (arXiv 1712.01887).
 // Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
 #include "topk_mask.cuh"
@@ -51,7 +51,7 @@ extern "C" __global__ void drop(T* x, float threshold, int n) {
     x[i] = from_float<T>(is_large(x[i], threshold) ? 0.0f : to_float(x[i]));
 }
 
-// ---- a warp per chunk; blocks of whole warps ----
+// ---- a warp takes a chunk; blocks have whole warps ----
 
 extern "C" __global__ void count_above_warps(int* counts, const T* x, float threshold, int n,
                                              int length, int n_chunks) {
@@ -73,7 +73,7 @@ extern "C" __global__ void compact_warps(int* index, T* value, const T* x, const
     bool keep = i < end && is_large(x[i], threshold);
     unsigned int mask = __ballot_sync(0xffffffffu, keep);
     if (keep) {
-      int place = at + __popc(mask & ((1u << lane) - 1));  // after the earlier lanes' elements
+      int place = at + __popc(mask & ((1u << lane) - 1));  // after the elements of lower lanes
       index[place] = i;
       value[place] = x[i];
     }

@@ -1,17 +1,17 @@
 // Lessons of tutorial 03. In two kernels a block takes a row, and its threads exchange results in
 // shared memory. The other kernels transpose a matrix. Training uses layer_norm.cu and softmax.cu.
 //
-//   center           y = x - mean of its row
-//                    bytes an element: 2 reads, 1 write: 12
-//   softmax_online   y = e^(x - m) / sum of e^(x - m)
-//                    2 reads, 1 write: 12. With a separate loop for m: 16
-//   transpose_*      out = in^T, n x n: 1 read, 1 write: 8. They differ in a warp's memory requests
+//   center           y = x - mean of its row. Reads x twice, writes y: 12 bytes for each element
+//   softmax_online   y = e^(x - m) / sum of e^(x - m), with m = the maximum of the row. Reads x
+//                    twice, writes y: 12 bytes. With a separate loop for m it moves 16 bytes
+//   transpose_*      out = in^T, n x n. Reads in, writes out: 8 bytes for each element. The two
+//                    kernels differ in the memory requests of a warp
 //
-//   x, y   rows x cols of float. One block per row. blockDim.x is a power of two. Shared memory:
-//          4 bytes a thread (center), 8 bytes a thread (softmax_online).
+//   x, y   rows x cols of float. A block takes a row. blockDim.x is a power of two. Shared memory:
+//          4 bytes for each thread in center, 8 bytes for each thread in softmax_online.
 //
-// Expected share of a copy's bandwidth on a GPU: 40 to 60%, because threads wait at the barriers of
-// the tree reduction and have few reads in flight. It is computed, not measured (gelu.cu shows how).
+// Expected share of a copy's bandwidth on a GPU: 40 to 60%. It is computed, not measured (gelu.cu
+// shows how). Threads wait at the barriers of the tree reduction, with few reads in flight.
 //
 // Source: Harris, "Optimizing Parallel Reduction in CUDA" (2007), for the tree; Milakov &
 // Gimelshein (2018) for the softmax.
@@ -49,7 +49,7 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
   int t = threadIdx.x;
   const float* row = x + blockIdx.x * cols;
   float *ms = s, *sums = s + blockDim.x;
-  // over this thread's elements: m is the largest, sum is the sum of e^(row[j] - m)
+  // m: the maximum of this thread's elements. sum: the sum of e^(row[j] - m) over them
   float m = -INFINITY, sum = 0;
   // >>> exercise 03b: online softmax
   // Write one loop over this thread's elements: j = t, t + blockDim.x, ... below cols. m and sum
@@ -67,7 +67,7 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
   // <<<
   ms[t] = m, sums[t] = sum;
   __syncthreads();
-  for (int d = blockDim.x / 2; d > 0; d /= 2) {  // join two threads' results in the same way
+  for (int d = blockDim.x / 2; d > 0; d /= 2) {  // joins the results of two threads
     if (t < d && sums[t + d] > 0) {
       float top = fmaxf(ms[t], ms[t + d]);
       sums[t] = sums[t] * expf(ms[t] - top) + sums[t + d] * expf(ms[t + d] - top);
@@ -79,17 +79,17 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
     y[blockIdx.x * cols + j] = expf(row[j] - ms[0]) / sums[0];
 }
 
-// out (n x n) = in^T, in blocks of 32 x 32 threads; a warp is a row of a block. Naive: a warp reads
-// 32 neighbours, in 4 sectors of 32 bytes. It writes 32 numbers, n numbers apart, in 32 sectors.
+// out (n x n) = in^T, in blocks of 32 x 32 threads. A warp is a row of a block. A warp reads 32
+// neighbours, which lie in 4 sectors of 32 bytes. It writes 32 numbers, which lie in 32 sectors.
 extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
   int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x;
   if (i < n && j < n) out[j * n + i] = in[i * n + j];  // guard
 }
 
-// With a tile in shared memory, neighbouring threads read and write neighbours in global memory.
-// They read the tile by columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a
-// column lies in one bank, and its 32 threads are served one by one. If the tile is 33 words wide
-// (PAD 1), a column lies in 32 banks.
+// With a tile in shared memory, a warp reads and writes neighbours in global memory. It reads a
+// column of the tile. Word k of shared memory lies in bank k mod 32. If the tile is 32 words wide,
+// a column lies in one bank, so its 32 words are read one after the other. If the tile is 33 words
+// wide (PAD 1), a column lies in 32 banks, and its words are read at once.
 #ifndef PAD
 #define PAD 1
 #endif

@@ -1,21 +1,21 @@
 // Unscales gradients and counts the values that are not finite. Mixed precision needs this before
 // the optimizer's step.
 //
-//   g *= inverse (1 / loss scale);   bad[chunk] = number of elements that are then inf or nan
+//   g *= inverse, with inverse = 1 / loss scale
+//   bad[chunk] = the number of elements that are then inf or nan
 //
-//   factor   one number in the GPU's memory, or null: g is multiplied by inverse and by factor
-//   gs   many arrays of T, through tables (minidl/cuda/launch.py)
-//   unscale_check   1 read, 1 write: 8 bytes an element in float
-//                   (array operations move 12 bytes, and also a mask)
-//   count_bad       1 read: 4 bytes an element. The optimizer then unscales the gradients itself
-//                   (kernels/adamw.cu)
+//   gs       many arrays of T, in tables (minidl/cuda/launch.py)
+//   factor   one number in the GPU's memory, or null. g is multiplied by inverse and by *factor
+// Bytes that are moved for each element, in float:
+//   unscale_check   8: reads g, writes g. Array operations move 12 bytes, and also a mask
+//   count_bad       4: reads g, and does not unscale it. The optimizer does this (adamw.cu)
 //
 // Expected share of a copy's bandwidth on a GPU. It is computed, not measured (gelu.cu shows how).
-// A thread moves 16 bytes in each step, which gives 90%. In arrays much shorter than a chunk some
+// A thread reads 16 bytes in each step, which gives 90%. In arrays much shorter than a chunk some
 // threads have no work.
 //
-// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
-// CPU: cpu/unscale_check.cu
+// Rungs: in _blocks each block takes a chunk. _many does the same with 16 bytes in each access.
+// cpu/unscale_check.cu runs on a CPU.
 // Wrapper: minidl/cuda/unscale_check.py   Test: tests/cuda/test_unscale_check.py
 #include "bad_number.cuh"
 #include "common.cuh"
@@ -53,7 +53,7 @@ extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC invers
     Pack<T> pack = load_pack(g + i, end - i, whole);
     for (int k = 0; k < PACK(T); ++k) {
       pack.at[k] = from_float<T>(to_float(pack.at[k]) * inverse);
-      // An element past the end does not count: it is 0, and 0 * inf is nan.
+      // Elements after the end are 0. They must not be counted: if inverse is inf, 0 * inf is nan.
       count += i + k < end && bad_number(to_float(pack.at[k]));
     }
     store_pack(g + i, pack, end - i, whole);
@@ -81,7 +81,7 @@ extern "C" __global__ void count_bad_many(int* bad, const T* const* gs, const lo
   const long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
   const bool whole = packs(g + begin);
   for (long long i = begin + PACK(T) * threadIdx.x; i < end; i += PACK(T) * blockDim.x) {
-    const Pack<T> pack = load_pack(g + i, end - i, whole);  // the zeros after the end are not bad
+    const Pack<T> pack = load_pack(g + i, end - i, whole);  // zeros after the end do not count
     for (int k = 0; k < PACK(T); ++k) count += bad_number(to_float(pack.at[k]));
   }
   count = block_sum(count, scratch);

@@ -1,23 +1,24 @@
-// Attention on a CPU core. One thread takes a tile of queries, and uses vector registers where a
-// GPU uses a warp.
+// Attention on a CPU. A thread computes some tiles of queries. It uses vector registers where a GPU
+// uses a warp.
 //
 //   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))
 //   gradients: as in attention_backward.cu
 //
-//   q (B, H, L, E)   k, v (B, H, S, E)   any strides, except that the last is 1
+//   q (B, H, L, E)   k, v (B, H, S, E)   The last stride is 1, the others are parameters
 //   o (B, L, H, E)   lse (B, H, L) float
-//   Reads q once, and k and v once per GROUP tiles of queries. Writes o and lse. S and P stay in
-//   L1.
+//   Forward reads q once, and k and v once for every GROUP tiles of queries. It writes o and lse.
+//   The tiles of S and P stay in the L1 cache.
 //
 //            keys ->                     Most of the time goes into products of small matrices.
 //   queries  [ tile ][ tile ][ tile ]    `product` keeps a few rows of the result in 16 registers.
-//            (online softmax)            For each k it adds one number of A (broadcast) times one
-//                                        row of B (loaded). With 16 lanes and two multiply-adds a
-//                                        cycle, this reaches 90% of a core's peak.
+//            (online softmax)            In each step it multiplies one number of the left matrix
+//                                        by a row of the right matrix, and adds this to a row of
+//                                        the result. On a core with 16 lanes and two multiply-adds
+//                                        a cycle, this reaches 90% of the peak.
 //
-// The ladders for a GPU are ../attention.cu and ../attention_backward.cu. This file does not run on
-// a GPU: a GPU thread does not have these registers, or an L1 of its own. -DE= sets the head's
-// width, so that the compiler knows the length of every loop over it.
+// ../attention.cu and ../attention_backward.cu are for a GPU. This file does not run on a GPU,
+// because a GPU thread has no vector registers and no L1 cache of its own. The compiler's option
+// -DE= sets E, so the compiler knows the length of every loop over E.
 //
 // Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008).
@@ -28,18 +29,19 @@
 
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
-constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row; a result has 16 or 8
-constexpr int QUERIES = 64, KEYS = 64;  // a tile: its scores are 16 KiB, half of an L1
-// The number of tiles of one thread: tiles of queries in forward, tiles of keys in backward. Each
-// tile of the other kind is read once for all these tiles.
+constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of a result. It has 16 or 8
+constexpr int QUERIES = 64, KEYS = 64;  // a tile. Its scores take 16 KiB, half of an L1
+// The number of tiles that a thread computes together. In forward these are tiles of queries, and
+// each tile of keys is read once for all of them. In backward these are tiles of keys, and each
+// tile of queries is read once.
 constexpr int GROUP = E > 64 ? 2 : 4;
 constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, rounded up to whole registers
 
 __forceinline__ Vec all(float x) { return x - Vec{}; }
 __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 
-// Returns e^x for x <= 0, by the method of expf in host/float_math.h. Below -87.7 the exponent
-// field of 2^n is 0, so the result is 0. A masked score, -inf, gives exactly 0.
+// Returns e^x for x <= 0, by the method of expf in host/float_math.h. If x < -87.7, the exponent
+// field of 2^n is 0, so the result is 0. So a masked score, -inf, gives exactly 0.
 __forceinline__ Vec exp_nonpositive(Vec x) {
   x = x < -88.0f ? all(-88.0f) : x;  // NaN stays NaN
   // adding 1.5 * 2^23 rounds x / log 2 to the integer n
@@ -54,8 +56,7 @@ __forceinline__ Vec exp_nonpositive(Vec x) {
 }
 
 // C = keep C + A B, for ROWS x VECS registers of C. A[m][k] is at a + m a_row + k a_col. Rows of B
-// and C are contiguous.
-// keep: a factor for each row of C, or null: then C is overwritten.
+// and C are contiguous. keep: a factor for each row of C. If keep is null, C = A B.
 template <int ROWS, int VECS>
 __forceinline__ void product_block(float* c, int c_row, const float* keep, const float* a,
                                    int a_row, int a_col, const float* b, int b_row, int n_k) {
@@ -76,13 +77,14 @@ __forceinline__ void product_block(float* c, int c_row, const float* keep, const
     UNROLL for (int n = 0; n < VECS; ++n) store(c + m * c_row + n * LANES, sum[m][n]);
 }
 
-// Tells which part of a product must be computed, in a causal tile on the diagonal. LEFT_OF_C and
-// RIGHT_OF_C: only this side of the result C is needed. LEFT_OF_A and RIGHT_OF_A: the other side of
-// A is 0.
+// On the diagonal of a causal S, half of a tile is masked. Part tells which part of a product C = A
+// B must be computed there. LEFT_OF_C: only elements left of C's diagonal are needed. LEFT_OF_A:
+// only elements left of A's diagonal are not 0. RIGHT_OF_C and RIGHT_OF_A: the same, right of the
+// diagonal.
 enum Part { ALL, LEFT_OF_C, RIGHT_OF_C, LEFT_OF_A, RIGHT_OF_A };
 
-// C (64 x N) = keep C + A (64 x n_k) B (n_k x N). C and B have rows of N floats. All calls with the
-// same strides use one function: inlined copies were no faster, and took twice as long to compile.
+// C (64 x N) = keep C + A (64 x n_k) B (n_k x N). C and B have rows of N floats. The function is
+// not inlined, because inlined copies were not faster and took twice as long to compile.
 template <int N, int A_ROW, int A_COL>
 __noinline__ void product(float* c, const float* keep, const float* a, const float* b, int n_k,
                           Part part = ALL) {
@@ -99,9 +101,9 @@ __noinline__ void product(float* c, const float* keep, const float* a, const flo
     }
 }
 
-// Copies 64 rows of E elements into a tile, multiplied by `factor`. Rows past n_rows and columns
-// past E become 0. The rows of one head lie far apart, and the processor does not prefetch the next
-// row. So this function asks the cache for the rows of the next tile.
+// Copies 64 rows of E elements into a tile, and multiplies them by `factor`. Rows after n_rows and
+// columns after E become 0. The rows of a head lie far apart in memory, so the processor does not
+// prefetch them. The function requests the rows of the next tile for the cache.
 __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int i = 0; i < 64; ++i) {
     for (int e = 0; e < E; e += 64 / (int)sizeof(T))
@@ -113,9 +115,9 @@ __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, 
 }
 
 // Does the same as load_tile, but transposes the tile: tile[e][i]. The function first makes a
-// contiguous copy of the rows. In a projection (B, S, 3, H, E) the rows lie so far apart that all
-// of them share a few sets of L1. Without the copy, a read of one column would evict the column
-// before.
+// contiguous copy of the rows. Without the copy, rows that lie far apart, as in a projection (B, S,
+// 3, H, E), use only a few sets of the L1 cache. Then reading one column of x evicts the cache
+// lines that the next column needs.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];
@@ -124,12 +126,12 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
     for (int i = 0; i < 64; ++i) tile[e * 64 + i] = rows[i * WIDTH + e];
 }
 
-// Adds one tile of scores to the softmax. s becomes exp(s - top). top and total hold the maximum
-// and the sum of each query so far. shrink = exp(old top - new top). The caller must multiply the
-// earlier sums by shrink.
+// Adds one tile of scores `s` to the softmax. `top` and `total` hold the maximum and the sum of
+// each query so far. The function replaces s by exp(s - top), and writes shrink = exp(old top - new
+// top). The caller must multiply the earlier sums of o by `shrink`.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  // N vectors are computed at a time, so that the processor does not wait for one result after
-  // another.
+  // The loop computes N vectors at a time. They do not depend on each other, so the processor can
+  // overlap their instructions.
   constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];
@@ -153,9 +155,8 @@ __forceinline__ void online_softmax(float* s, float* top, float* total, float* s
   }
 }
 
-// Returns the factors (0 or keep_scale) for the probabilities of query i and KEYS keys, from key j0
-// on. One call of Philox makes eight draws. So the first call may begin at a key before j0. The
-// factors are written to `drawn`.
+// Returns the dropout factors (0 or keep_scale) of query i for KEYS keys, from key j0 on. They lie
+// in `drawn`. One call of philox makes eight draws, so the first call may begin at a key before j0.
 __forceinline__ const float* kept_row(float* drawn, const Pairs& pair, int i, int j0) {
   const unsigned long long start = pair.draw(i, j0);
   for (int b = 0; b < DRAWN(KEYS); ++b) {
@@ -167,8 +168,7 @@ __forceinline__ const float* kept_row(float* drawn, const Pairs& pair, int i, in
   return drawn + start % 8;
 }
 
-// Forward. grid (ceil(L / (64 GROUP)), H, B), block 1: a thread per group of query tiles, which use
-// the same tiles of keys.
+// Forward. grid (ceil(L / (64 GROUP)), H, B), block 1. A thread computes GROUP tiles of queries.
 extern "C" __global__ void attention_tile(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   const int first = blockIdx.x * GROUP * QUERIES, head = blockIdx.y, n_heads = gridDim.y;
@@ -190,14 +190,15 @@ extern "C" __global__ void attention_tile(
   for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = LOWEST, total[i] = 0;
   for (int i = 0; i < GROUP * QUERIES * WIDTH; ++i) ot[i] = 0;
 
-  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // no query sees later tiles
+  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // no query may use later keys
   for (int j0 = 0; j0 < end; j0 += KEYS) {
     load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
     for (int i0 = causal ? max(0, (j0 - first) / QUERIES * QUERIES) : 0; i0 < n_rows;
       i0 += QUERIES) {
       const bool diagonal = causal && j0 == first + i0;
-      // s[j][i]: the lanes are queries, so a softmax is a loop over j
+      // s[j][i]: each lane holds one query, so the softmax of a query is a loop over j, without
+      // shuffles
       product<QUERIES, WIDTH, 1>(s, nullptr, kt, qt + i0 * E, E, diagonal ? RIGHT_OF_C : ALL);
       const int n = min(QUERIES, n_rows - i0);
       if (MASKED)
@@ -226,17 +227,18 @@ extern "C" __global__ void attention_tile(
   }
 }
 
-// Backward. The kernel computes P from lse, then D = sum_e go o (attention_row_dot), gP = go v^T,
-// gS = P (gP - D) and
+// Backward. `dots` holds D = sum_e go o (attention_tile_row_dot). The kernel computes P from lse,
+// gP = go v^T, gS = P (gP - D) and
 //
-//   gv = P^T go     gk = scale gS^T q     gq = scale gS k     (five products; forward has two)
+//   gv = P^T go     gk = scale gS^T q     gq = scale gS k
 //
-// grid (parts, H, B), block 1. A thread takes every parts-th group of key tiles. No other thread
-// sums gk and gv of these tiles, and the order is fixed. So there are no atomics, and every run
-// gives the same bits. gq needs a sum over the groups: each thread adds up its own part, (parts, B,
-// L, H, E) float. There are at most ceil(S / (64 GROUP)) parts. The number of parts has a fixed
-// maximum, because gq would otherwise take L S numbers for long texts.
-// -DGRAD_ROWS=3: gk and gv are thirds of one array (B, S, 3, H, E), the gradient of a projection.
+// These are five matrix products. Forward has two.
+// grid (parts, H, B), block 1. A group has GROUP tiles of keys. The thread of part p computes the
+// groups p, p + parts, ... Only this thread sums gk and gv of these keys, in a fixed order. So
+// there are no atomics, and every run gives the same bits. gq is a sum over all keys. So each
+// thread writes its own partial sum, and gq has the shape (parts, B, L, H, E) float. For long texts
+// this is a large array, so the number of parts has a fixed maximum. -DGRAD_ROWS=3: gk and gv are
+// thirds of one array (B, S, 3, H, E), the gradient of a projection.
 #ifndef GRAD_ROWS
 #define GRAD_ROWS 1
 #endif
@@ -276,7 +278,7 @@ extern "C" __global__ void attention_tile_backward(
 
     for (int i0 = 0; i0 < n_queries; i0 += QUERIES) {
       const int n = min(QUERIES, n_queries - i0);
-      // causal: these queries see no key from `end` on
+      // causal: these queries may use only the keys before `end`
       const int end = causal ? min(n_rows, i0 + n - first) : n_rows;
       if (end <= 0 && !is_first) continue;
       for (int i = 0; i < TILE; ++i) gqt[i] = 0;
@@ -325,7 +327,7 @@ extern "C" __global__ void attention_tile_backward(
   }
 }
 
-// dots[i] = a[i] . b[i], as attention_row_dot of ../attention_backward.cu.
+// out[i] = sum_e a[i][e] b[i][e], as attention_row_dot of ../attention_backward.cu.
 extern "C" __global__ void attention_tile_row_dot(float* out, const T* a, const T* b, int n_rows) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n_rows) {  // guard

@@ -1,31 +1,33 @@
-// Batch norm on a CPU: v1 of ../batch_norm.cu in vectors, and in the order of memory. A loop over
-// one channel would jump from sample to sample. In this file each pass goes through the batch from
-// one end to the other, so the core's prefetcher can follow it. Each pass keeps only a few numbers
-// for each channel.
+// Batch norm on a CPU, in vectors. It computes the same as v1 of ../batch_norm.cu, but reads memory
+// in another order. In v1 a loop over one channel jumps from sample to sample. In this file each
+// pass goes through the batch from one end to the other, so the core's prefetcher can follow it.
+// A pass keeps only a few numbers for each channel.
 //
 //              channels
-//     samples  |plane|plane|plane|...|     sums     for each plane: its mean and the sum of squares
-//              |plane|plane|plane|...|              around it; in backward the sums of gy and of
-//              |plane|plane|plane|...|              gy (x - mean)
-//                                          join     for each channel: joins its planes
+//     samples  |plane|plane|plane|...|     sums     of each plane. Forward: the mean m, and the sum
+//              |plane|plane|plane|...|              of (x - m)^2. Backward: the sum of gy, and the
+//              |plane|plane|plane|...|              sum of gy (x - mean)
+//                                          join     makes the sums of a channel from the sums of
+//                                                   its planes
 //                                          write    writes y or gx
 //
-// A channel's variance has two parts: how far numbers are from the mean of their plane, and how far
-// the means of the planes are from the channel's mean. Both are sums of squares, and are added. So
-// the variance is as exact as with two passes over memory. The second loop over a plane reads the
-// plane from the cache.
+// A channel's variance is the sum of two parts. One part has the squared distances of the numbers
+// from the mean of their plane. The other part has the squared distances of these means from the
+// channel's mean. No large numbers are subtracted, so the variance is as exact as with two passes
+// over memory. The kernel reads a plane in two loops, but the second loop reads it from the cache.
 //
 // A plane with few places does not fill a vector. Then a thread takes a row of neighbouring planes,
-// in several samples. It adds the numbers of each column, in one lane per column. At the end it
-// adds the lanes of each channel:
+// in several samples. Each lane adds the numbers of one column. At the end the thread adds the
+// lanes of each channel:
 //
 //     sample 0  |plane|plane|plane|..|     `width` planes, together at most LANES_MAX numbers;
 //     sample 1  |plane|plane|plane|..|     `group` samples
 //                || | | | | |
 //                lanes
 //
-//   forward    12 bytes an element, in float: 2 reads, 1 write      eval   8
-//   backward   20: 4 reads, 1 write
+// Bytes that are moved for each element of x, in float:
+//   forward    12: x is read twice, y is written            eval mode    8
+//   backward   20: gy and x are read twice, gx is written
 //
 // Formulas, parameters and the ladder for a GPU: ../batch_norm.cu
 // Source: Chan, Golub, LeVeque 1983 (variance of parts).
@@ -41,8 +43,8 @@ const int PIECE = 4096;      // how many numbers are added before their sum is a
 
 // ---- sums of planes ----
 
-// parts (2, samples, channels): the mean of each plane, and the sum of squares around this mean. A
-// thread per plane.
+// Writes parts (2, samples, channels): the mean m of each plane, and the sum of its (x - m)^2. A
+// thread computes one plane.
 extern "C" __global__ void batch_norm_planes(ACC* parts, const T* x, int samples, int channels,
                                              int places) {
   int plane = blockIdx.x * blockDim.x + threadIdx.x;
@@ -71,7 +73,8 @@ extern "C" __global__ void batch_norm_planes(ACC* parts, const T* x, int samples
   }
 }
 
-// parts (2, samples, channels): for each plane the sum of gy, and the sum of gy * (x - mean).
+// Writes parts (2, samples, channels): for each plane the sum of gy, and the sum of gy * (x -
+// mean).
 extern "C" __global__ void batch_norm_backward_planes(ACC* parts, const T* gy, const T* x,
                                                       const ACC* mean, int samples,
                                                       int channels, int places) {
@@ -95,7 +98,7 @@ extern "C" __global__ void batch_norm_backward_planes(ACC* parts, const T* gy, c
   }
 }
 
-// ---- the same for planes with few places: parts (2, groups of samples, channels) ----
+// ---- sums of planes with few places: parts (2, groups of samples, channels) ----
 
 // out[c] = the sum of the n lanes of channel c
 __forceinline__ void add_lanes(ACC* out, const ACC* lanes, int width, int n) {
@@ -107,7 +110,7 @@ __forceinline__ void add_lanes(ACC* out, const ACC* lanes, int width, int n) {
   }
 }
 
-// lanes[j] = the number of the channel that lane j belongs to
+// lanes[j] = number[c], if lane j belongs to channel c
 __forceinline__ void spread(ACC* lanes, const ACC* number, int width, int n) {
   for (int c = 0; c < width; ++c)
     for (int j = 0; j < n; ++j) lanes[c * n + j] = number[c];
@@ -172,8 +175,8 @@ extern "C" __global__ void batch_norm_backward_rows(ACC* parts, const T* gy, con
 // The number of channels of one thread. grid ceil(channels / CHANNELS), block 1.
 const int CHANNELS = 64;
 
-// size: the number of elements of a part. n: the number of elements of a channel. The last part has
-// the rest of n.
+// n: the number of elements of a channel. size: the number of elements of a part. The last part may
+// have fewer.
 extern "C" __global__ void batch_norm_join(ACC* mean, ACC* var, ACC* rstd, const ACC* parts,
                                            int n_parts, int channels, int size, int n, ACC eps) {
   const int first = blockIdx.x * CHANNELS, width = min(CHANNELS, channels - first);
@@ -254,7 +257,7 @@ extern "C" __global__ void batch_norm_write_rows(T* y, const T* x, const ACC* w,
   }
 }
 
-// training: 1 if mean and rstd were computed from this x.
+// training: 1 if mean and rstd were computed from this x, else 0.
 extern "C" __global__ void batch_norm_backward_write_planes(
     T* gx, const ACC* gw, const ACC* gb, const T* gy, const T* x, const ACC* w, const ACC* mean,
     const ACC* rstd, int samples, int channels, int places, int training) {

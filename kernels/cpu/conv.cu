@@ -1,25 +1,26 @@
-// Convolution on a CPU as an implicit product. The matrix of columns (im2col) is not stored: a
-// thread has only one panel of it at a time, on its stack. kernels/conv.cu explains the method.
-// conv_winograd.cu saves products for 3 x 3 filters with stride 1.
+// Convolution on a CPU, as a product with the matrix of columns (im2col). This matrix is not
+// stored: a thread has only one panel of it at a time, on its stack. ../conv.cuh explains the
+// method. For 3 x 3 filters with stride 1, conv_winograd.cu needs fewer products.
 //
 //   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]     p: a pixel of an image
 //
-//   x, lines of channel c        panel: 64 pixels            `Geometry` has one formula for all:
-//   with zeros around            of each k                     forward   p reads around stride p
-//   0 0 0 0 0 0                  [ a b c d ... ]  u, v = 0 0   by input  gx from gy: one launch for
-//   0 a b c d 0   -> copies ->   [ b c d 0 ... ]         0 1             each phase of the stride
-//   0 e f g h 0                  [ e f g h ... ]         1 0   by weight gw = gy panel^T, summed
+//   x, lines of channel c        panel: 64 pixels             The struct Geometry has one formula
+//   with zeros around            of each k                    for forward and for the gradient by
+//   0 0 0 0 0 0                  [ a b c d ... ]  u, v = 0 0  input. This gradient has one launch
+//   0 a b c d 0   -> copies ->   [ b c d 0 ... ]         0 1  for each phase (conv.cuh).
+//   0 e f g h 0                  [ e f g h ... ]         1 0
 //
-// A product of 6 outputs with 64 pixels stays in registers (product.cuh). The gradient by input
-// also needs memory for a copy of the weights, in the order of a phase. The gradient by weight
-// needs memory for one gw for each part of the pixels, if there are several parts.
-// Groups with one channel, as in a depthwise convolution, would fill only a sixth of a tile. For
-// such groups conv_few goes pixel by pixel.
+// A product for 6 outputs and 64 pixels stays in registers (product.cuh). The gradient by input
+// also needs a copy of the weights, in the order of a phase. The gradient by weight is a sum of
+// products gy panel^T. If several threads share the pixels, each of them needs its own gw.
+// In a group with one channel, as in a depthwise convolution, only one of the 6 rows of a tile has
+// work. For such groups conv_few goes pixel by pixel.
 //
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
 
-// Tells which pixels of x a result reads, in each dimension. r = 0 ... oh - 1, u = 0 ... kh - 1:
+// Tells which pixels of x a pixel of y reads. For one dimension, with r = 0 ... oh - 1 and u = 0
+// ... kh - 1:
 //   y[out_step r + out_first] = sum over u of w[u] x[step r + first + tap_step u]
 struct Geometry {
   int n_images, in_channels, out_channels;  // channels of all groups together
@@ -27,7 +28,7 @@ struct Geometry {
   int kh, kw, step_h, step_w, first_h, first_w, tap_h, tap_w;
   int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // yh, yw: size of y
 
-  // Returns the Geometry for n columns of the result, from `column` on.
+  // Returns the Geometry for only n columns of the result, from `column` on.
   __forceinline__ Geometry part(int column, int n) const {
     Geometry g = *this;
     g.ow = n, g.first_w += step_w * column, g.out_first_w += out_step_w * column;
@@ -46,10 +47,10 @@ constexpr int PANEL = 64;        // neighbouring pixels in the product: a multip
 constexpr int PAST = 2 * LANES;  // numbers after a line that vectors may touch
 constexpr int WIDE = 512;        // pixels of a row. Longer rows are cut, because a stack is small
 
-// The lines of an image that some pixels need, with zeros around. A line has `pitch` numbers. If
-// step_w is 2, the even columns come first, then the odd ones. If step_h is 2, the even lines come
-// first. So the numbers that a tap reads for the pixels of a row are neighbours. The numbers for
-// the next row of pixels begin `pitch` numbers later.
+// The layout of a copy of some lines of an image, with zeros around them. A line has `pitch`
+// numbers. If step_w is 2, a line has first its even columns, then its odd columns. If step_h is 2,
+// the even lines come before the odd lines. So a tap reads neighbouring numbers for neighbouring
+// pixels of a row. For the next row of pixels it reads `pitch` numbers later.
 struct Lines {
   int above, left;  // line and column of the image where this copy begins
   int n_lines, n_columns, column_phase, pitch, line_phase, n_floats;
@@ -65,12 +66,12 @@ struct Lines {
     n_floats = g.step_h * line_phase + PAST;
   }
 
-  // Returns how many lines n rows of pixels need.
+  // Returns how many lines of the image are read for n rows of pixels.
   static __forceinline__ int lines_of(const Geometry& g, int n) {
     return g.step_h * (n - 1) + abs(g.tap_h) * (g.kh - 1) + 1;
   }
 
-  // Copies the lines of n rows of pixels, from `row` on.
+  // Copies the lines that are read for n rows of pixels, from `row` on.
   __forceinline__ void fill(float* to, const Geometry& g, const float* image, int row,
                             int n) const {
     const int count = lines_of(g, n), first = g.step_h * row + above;
@@ -95,7 +96,7 @@ struct Lines {
     }
   }
 
-  // Returns where a tap reads for the first pixel.
+  // Returns the index of the number that tap (u, v) reads for the first pixel.
   __forceinline__ int at(const Geometry& g, int u, int v) const {
     const int line = g.tap_h * u + g.first_h - above, column = g.tap_w * v + g.first_w - left;
     return line % g.step_h * line_phase + line / g.step_h * pitch +
@@ -103,12 +104,12 @@ struct Lines {
   }
 };
 
-// Fills the panels (n_channels kh kw, pitch), one for each `wide` pixels. A column holds the patch
-// of a pixel. The numbers after the last pixel are undefined.
+// Fills panels (n_channels kh kw, pitch). Each panel has the patches of `wide` pixels, one in each
+// column. The columns after the last pixel are undefined.
 __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float* x,
                                  const Geometry& g, int first_channel, int n_channels,
                                  const Run* runs, int n_runs) {
-  const bool in_parts = g.ow > WIDE;  // then it is filled run by run
+  const bool in_parts = g.ow > WIDE;  // if true, panels are filled run by run
   const Geometry some = g.part(0, in_parts ? wide : g.ow);
   Lines lines(some, in_parts ? 1 : min(n_runs, g.oh));
   const int taps = g.kh * g.kw, panel = n_channels * taps * pitch;
@@ -134,7 +135,7 @@ __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float
     }
 }
 
-// Writes n results to the image y, from (row, column) of the phase on.
+// Writes n results to the image y, from row `row` and column `column` of the phase on.
 __forceinline__ void write(float* y, const Geometry& g, int row, int column, int n,
                            const float* from) {
   y += (long long)(g.out_step_h * row + g.out_first_h) * g.yw + g.out_first_w +
@@ -144,10 +145,10 @@ __forceinline__ void write(float* y, const Geometry& g, int row, int column, int
     for (int q = 0; q < n; ++q) y[g.out_step_w * q] = from[q];
 }
 
-// Makes y from weights (out_channels, n_in kh kw) of all groups. bias: a number for each channel of
-// y, or null. A block makes outs_in_part outputs at n_pixels pixels. The pixels are numbered over
-// all images. The block adds the inputs one chunk of channels at a time. If one chunk has all
-// inputs, the block makes only outs_at_once outputs at a time, so that their sums stay in L1.
+// Computes y from weights (out_channels, n_in kh kw). bias: a number for each channel of y, or
+// null. A block computes outs_in_part channels of y at n_pixels pixels. The pixels are numbered
+// over all images. The block goes through the channels of x in chunks. If there is only one chunk,
+// the block computes outs_at_once channels of y at a time, so that their sums stay in L1.
 // grid (ceil(pixels / n_pixels), ceil(n_out / outs_in_part), groups), block 1.
 extern "C" __global__ void conv_product(float* y, const float* x, const float* weights,
                                         const float* bias, int groups, int n_pixels,
@@ -193,11 +194,11 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
   }
 }
 
-constexpr int TOGETHER = 16;  // rows, and numbers of a row, at a time: their weights stay in L1
+constexpr int TOGETHER = 16;  // so few rows and columns of w at a time that they stay in L1
 
-// Copies the weights w to the array `to` (groups, n_rows, depth, kh, kw). One phase of the gradient
-// by the input, or of a transposed convolution, needs the weights in this order. Each dimension of
-// w has its stride, in elements.
+// Copies the weights w to the array `to` (groups, n_rows, depth, kh, kw). A phase of the gradient
+// by input, or of a transposed convolution, needs the weights in this order. The strides of w are
+// in elements.
 // grid (ceil(n_rows / TOGETHER), groups), block 1.
 extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, int depth, int kh,
                                         int kw, long long row_stride, long long depth_stride,
@@ -216,8 +217,8 @@ extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, i
       }
 }
 
-// Writes gb (channels), the sums of gy (n_images, channels, n_pixels) over images and pixels. grid
-// channels, block 1.
+// Writes gb (channels), the sums of gy (n_images, channels, n_pixels) over images and pixels.
+// grid channels, block 1.
 extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, int channels,
                                      int n_pixels) {
   double total = 0;
@@ -232,7 +233,7 @@ extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, i
 
 // -- the gradient by weight
 
-// Transposes sums (n_rows, outs), and writes it to gw, which has depth numbers for each output.
+// Writes the transpose of sums (n_rows, outs) to gw, which has `depth` numbers for each output.
 __forceinline__ void write_gradient(float* gw, int depth, const float* sums, int n_rows, int outs,
                                     int n_out) {
   for (int o = 0; o < n_out; o += LANES)
@@ -288,14 +289,14 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
                  min(outs, n_out - first_out));
 }
 
-// -- pixel by pixel: for groups with so few channels that a product would leave most of a tile
-// empty
+// -- pixel by pixel, for groups with so few channels that a product uses only a small part of a
+// tile
 
-constexpr int VECS = 4;  // sums that are computed at a time. They do not wait for each other
+constexpr int VECS = 4;  // sums that a loop adds up together: they do not wait for each other
 
-// Computes the same as conv_product. A block makes some rows and columns of one channel of an
-// image. The struct Lines stores the rows of the image one after the other, so they are computed as
-// one long row. The numbers between two rows are computed, too, and not used.
+// Computes the same as conv_product. A block computes some rows and columns of one channel of an
+// image. The struct Lines stores the lines of x one after the other. So the loop computes all rows
+// of y as one long row. It also computes numbers between two rows, which are not used.
 // grid (ceil(oh / rows_in_part) ceil(ow / columns_in_part), out_channels, n_images), block 1.
 extern "C" __global__ void conv_few(float* y, const float* x, const float* weights,
                                     const float* bias, int groups, int rows_in_part,
@@ -330,7 +331,7 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
   for (int r = 0; r < rows; ++r) write(y, g, top + r, 0, g.ow, results + r * lines.pitch);
 }
 
-constexpr int TAPS = 3;  // taps of a kernel row that use a loaded gradient together
+constexpr int TAPS = 3;  // taps of a filter row that use a gradient while it is in a register
 
 // Writes gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,

@@ -1,11 +1,12 @@
-// 3 x 3 convolutions with stride 1 on a CPU, with Winograd's F(2 x 2, 3 x 3): 16 products for every
-// 2 x 2 results. The plain form needs 36. There are C input channels and O outputs.
+// 3 x 3 convolutions with stride 1 on a CPU, with Winograd's F(2 x 2, 3 x 3). It needs 16 products
+// for 2 x 2 results, and the plain formula needs 36. C is the number of input channels, O the
+// number of output channels.
 //
 //   image (padded)     a tile: 4 x 4 pixels d make 2 x 2 results y. The next tile is 2 pixels away
 //   +-------+..
-//   | d d d d :        V = B^T d B     4 x 4 numbers of each input channel of a tile
-//   | d d d d :        U = G g G^T     4 x 4 numbers of each filter g
-//   | d d d d :        M = U V         for each of the 4 x 4 a product (O, C) @ (C, tiles)
+//   | d d d d :        V = B^T d B     4 x 4 numbers for each tile of an input channel
+//   | d d d d :        U = G g G^T     4 x 4 numbers for each filter g
+//   | d d d d :        M = U V         16 products of matrices (O, C) @ (C, tiles)
 //   | d d d d :        y = A^T M A     4 x 4 sums become 2 x 2 results
 //   +-------+..
 //                  [1  0 -1  0]        [ 1   0   0 ]        [1  0]
@@ -13,26 +14,26 @@
 //                  [0 -1  1  0]        [1/2-1/2 1/2]        [1 -1]
 //                  [0  1  0 -1]        [ 0   0   1 ]        [0 -1]
 //
-//   by input     the same with gy in place of x. C and O are exchanged, and each filter is rotated
-//                by 180 degrees
+//   by input     the same formulas with gy in place of x. C and O are exchanged, and each filter is
+//                rotated by 180 degrees
 //   by weight    gU = sum over the tiles of (A gy A^T) V, 16 products (O, tiles) @ (tiles, C)
 //                gw = G^T gU G
 //
-// A thread makes a block of `group` tiles, from one or several images. Its stack holds V, which
-// fits in L2, and the sums of a few outputs, which fit in L1. In addition to x and y, U takes
-// memory: 16 / 9 = 1.8 times the weights of 128 outputs. The gradient by weight needs a gw for each
-// part of the tiles, if there are several parts.
+// A thread computes a block of `group` tiles, from one or several images. Its stack holds V, which
+// fits in the L2 cache, and the sums of a few outputs, which fit in L1. U needs additional memory:
+// 16 / 9 = 1.8 times the weights of 128 outputs. If several threads share the tiles in the gradient
+// by weight, each of them needs its own gw.
 //
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
 
-constexpr int TOGETHER = 16;  // rows, and numbers of a row, at a time: their weights stay in L1
+constexpr int TOGETHER = 16;  // so few rows and columns of w at a time that they stay in L1
 constexpr int PAST = 2 * 16;  // numbers after a line that vectors may touch
 
-// Writes U = G g G^T (chunks, 16, n_rows, chunk) from the weights w. The depth is cut into chunks.
-// The length of a chunk is a multiple of TOGETHER. turned: 1 if each filter is rotated by 180
-// degrees. grid ceil(n_rows / TOGETHER), block 1.
+// Writes U = G g G^T (chunks, 16, n_rows, chunk) from the weights w. `depth` is cut into chunks of
+// `chunk` numbers, a multiple of TOGETHER. If turned is 1, each filter is rotated by 180 degrees.
+// grid ceil(n_rows / TOGETHER), block 1.
 extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows, int depth,
                                             int chunk, long long row_stride,
                                             long long depth_stride, int turned) {
@@ -61,8 +62,8 @@ extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows
     }
 }
 
-// Sizes that all blocks of a convolution share, and the tiles of one block, stored as runs. A run
-// has neighbouring tiles of one row.
+// The sizes of a convolution, and the tiles of one block. The tiles are stored as runs. A run has
+// neighbouring tiles of one row.
 struct Tiles {
   int channels, h, w, top, left;  // channels, size and padding of the images that are read
   int across, in_image;           // the number of tiles in a row, and in an image
@@ -70,7 +71,7 @@ struct Tiles {
   int n_runs, n;  // the tiles of the block
 };
 
-// Applies B^T along each row, to the 4 columns of each tile [0, across). A padded line of `image`
+// Applies B^T along each line of `image`, to the 4 columns of each of the `across` tiles. A line
 // begins `pitch` numbers after the line before. The function writes 4 planes for the even lines and
 // 4 planes for the odd lines.
 __forceinline__ void along_rows(float* q, int plane, const float* image, int pitch, int n_lines,
@@ -94,8 +95,8 @@ __forceinline__ void along_rows(float* q, int plane, const float* image, int pit
 }
 
 // Writes V of the block's tiles, for the channels from first_channel on. V has 16 planes
-// (n_channels, v_pitch), and a plane begins v_plane numbers after the plane before. Zeros follow
-// the last tile.
+// (n_channels, v_pitch). A plane begins v_plane numbers after the plane before. After the last tile
+// there are zeros.
 __forceinline__ void fill_inputs(float* v, int v_plane, int v_pitch, const float* x,
                                  const Tiles& t, int first_channel, int n_channels) {
   const int most_lines = 2 * min(t.n_runs, t.in_image / t.across) + 2;
@@ -134,7 +135,7 @@ __forceinline__ void fill_inputs(float* v, int v_plane, int v_pitch, const float
   }
 }
 
-// Writes the results A^T m A of `group` tiles. These are two lines, and the second begins
+// Writes the results A^T m A + bias of `group` tiles, in two lines. The second line begins
 // lines_pitch numbers after the first. A plane of m begins m_plane numbers after the plane before.
 __forceinline__ void results(float* lines, int lines_pitch, const float* m, int m_plane, int group,
                              float bias) {
@@ -156,9 +157,9 @@ __forceinline__ void results(float* lines, int lines_pitch, const float* m, int 
 }
 
 // Writes n_out channels of y (n_images, y_channels, oh, ow): the convolution of x and w, plus bias.
-// bias may be null. A block makes `group` tiles of outs_in_part outputs. The block adds the inputs
-// one chunk at a time. If one chunk has all inputs, the block makes only outs_at_once outputs at a
-// time, so that their sums stay in L1.
+// bias may be null. A block computes `group` tiles of outs_in_part channels of y. It goes through
+// the channels of x in chunks. If there is only one chunk, it computes outs_at_once channels of y
+// at a time, so that their sums stay in L1.
 // grid (ceil(tiles / group), ceil(n_out / outs_in_part)), block 1.
 extern "C" __global__ void winograd(float* y, const float* x, const float* u, const float* bias,
                                     int n_images, int n_in, int n_out, int y_channels, int h,
@@ -200,8 +201,8 @@ extern "C" __global__ void winograd(float* y, const float* x, const float* u, co
 
 // -- the gradient by weight
 
-// Makes m (16, group, outs): A g A^T for each tile g of the block, from gy (n_images, n_out, oh,
-// ow). The `outs` outputs from first_out on are neighbours, with zeros past the last.
+// Writes m (16, group, outs): A g A^T for each tile g of the block, from gy (n_images, n_out, oh,
+// ow). The `outs` output channels begin at first_out. After the last channel there are zeros.
 __forceinline__ void fill_gradients(float* m, int group, int outs, const float* gy, int oh, int ow,
                                     int first_out, int n_out, const Tiles& t) {
   const int plane = group * outs;
@@ -236,8 +237,8 @@ __forceinline__ void fill_gradients(float* m, int group, int outs, const float* 
     }
 }
 
-// Writes gw (n_out, n_in, 3, 3) = G^T S G from the sums S (16, n, outs). The inputs are [first_in,
-// first_in + n). The outputs begin at first_out.
+// Writes a part of gw (n_out, n_in, 3, 3) = G^T S G from the sums S (16, n, outs). The part has the
+// input channels [first_in, first_in + n). Its output channels begin at first_out.
 __forceinline__ void write_gradient(float* gw, const float* sums, int n, int outs, int first_in,
                                     int n_in, int first_out, int n_out) {
   for (int o0 = 0; o0 < min(outs, n_out - first_out); o0 += 16)
@@ -264,8 +265,9 @@ __forceinline__ void write_gradient(float* gw, const float* sums, int n, int out
     }
 }
 
-// Writes gw (parts, n_out, n_in, 3, 3). Each part sums over its own tiles. grid (parts, parts of
-// the inputs, parts of the outputs), block 1. The number of outputs in a part is a multiple of 16.
+// Writes gw (parts, n_out, n_in, 3, 3). Each part sums over its own tiles. outs_in_part is a
+// multiple of 16.
+// grid (parts, parts of the inputs, parts of the outputs), block 1.
 extern "C" __global__ void winograd_weight(float* gw, const float* x, const float* gy,
                                            int n_images, int n_in, int n_out, int h, int w, int oh,
                                            int ow, int top, int left, int group, int ins_in_part,

@@ -1,7 +1,6 @@
-// Cross entropy of classes on a CPU: v1 of ../cross_entropy.cu in vectors. A thread takes a row. It
-// reads the row twice, the second time from the cache.
-//
-//   forward    4 bytes an element from memory, in float         backward    1 read, 1 write: 8
+// Cross entropy of classes on a CPU: v1 of ../cross_entropy.cu in vectors. A thread computes a row.
+// It reads the row twice, the second time from the cache. In float, forward reads 4 bytes from
+// memory for each element of x. Backward reads 4 bytes and writes 4 bytes for each element.
 //
 // Formulas, parameters and the ladder for a GPU: ../cross_entropy.cu
 // Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py

@@ -1,10 +1,10 @@
-// Dropout on a CPU: a thread makes eight elements, in a vector. Formula, parameters and the rungs
-// for a GPU: ../dropout.cu
+// Dropout on a CPU: a thread computes eight elements, in a vector. Formula, parameters and the
+// rungs for a GPU: ../dropout.cu
 // Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
 #include "dropout.cuh"
 #include "loops.cuh"
 
-// A thread makes eight elements, with one run of the cipher: n8 = ceil(n / 8) threads.
+// A thread computes eight elements, with one run of the cipher. There are n8 = ceil(n / 8) threads.
 extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed,
                                    unsigned long long stream, unsigned long long counter,
                                    unsigned int threshold, float scale) {
@@ -19,6 +19,6 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
     if (n - 8 * i >= 8)
       SIMD for (int k = 0; k < 8; ++k) put(k);
     else
-      for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: the last few
+      for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: fewer than eight elements are left
   }
 }

@@ -1,8 +1,8 @@
-// e^x for x <= 0 on a CPU. A result below 1.7e-38 counts as 0. The function does not handle
-// subnormal numbers or infinity, so it takes half of expf's time. x = n log 2 + r, e^x = 2^(n - 1)
-// * 2 e^r. To round x / log 2 to the integer n, it adds 1.5 * 2^23: then the lowest bits hold n. It
-// also adds 126: then these bits are the exponent field of 2^(n - 1). For n = -126 the field is 0,
-// so the result is 0.
+// e^x for x <= 0 on a CPU. A result below 1.7e-38 counts as 0. The function takes half of expf's
+// time, because it does not handle subnormal numbers and infinity. The method: x = n log 2 + r, so
+// e^x = 2^(n - 1) * 2 e^r. Adding 1.5 * 2^23 to x / log 2 rounds it to an integer. The lowest bits
+// of the sum hold n. If 126 is added, too, these bits are the exponent field of 2^(n - 1). For n =
+// -126 the field is 0, so the result is 0.
 // Test: tests/cuda/test_rows.py
 #pragma once
 

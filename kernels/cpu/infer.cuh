@@ -1,30 +1,32 @@
-// Parts of the kernels that are generated for a plan (minidl/infer/lower.py writes the rest):
-// products whose sizes the compiler knows. The function `then` gets the results while they are in
-// L1.
+// Building blocks for the kernels that minidl/infer/lower.py generates for a plan. In such a kernel
+// the compiler knows all sizes. Each product passes its results to a function `then`, while they
+// are in the L1 cache.
 //
 //   linear    out (M, N) = then(a (M, K) w^T)               w packed in panels of 32 columns
 //   conv      out (N, OH, OW, O) = then(sum over the filter's rows of products of KW C numbers)
 //
-//      image row h + 0   [c c c][c c c][c c c] ...   The channels are last. So the KW pixels under
-//                         ------------------         a row of the filter are neighbours: KW C
-//      image row h + 1   [c c c][c c c][c c c] ...   numbers, times (KW C, 32) of the weights. The
-//                         ------------------         numbers of the next pixel begin C later. So
-//                                                    a convolution is KH products on the image.
-//   conv needs no copy of patches (im2col). It needs a border of zeros, which the layer before writes.
+//      image row h + 0   [c c c][c c c][c c c] ...   The channels are last. So under a row of the
+//                         ------------------         filter lie KW pixels, KW C neighbouring
+//      image row h + 1   [c c c][c c c][c c c] ...   numbers. For the next result they begin C
+//                         ------------------         numbers later. So a convolution is a sum of KH
+//                                                    matrix products with parts of the image.
+//   conv does not copy patches (im2col). It needs a border of zeros around each image. The layer
+//   before it has written this border.
 //
-// A tile of ROWS x VECS registers is summed over all k. The compiler chooses ROWS and VECS so that
-// the tiles of M rows take the fewest cycles (vecs_of). Among equal choices it takes the one with
-// the fewest tiles, because each tile reads the weights from L2. So 64 rows become 4 tiles of 13
-// rows and one of 12, all two registers wide. 11 tiles of 6 rows, four registers wide, took 9 %
-// longer. While a panel is used, the next one is brought from L3 to L2 (`later`). This saves 7 % of
-// the time if all weights together are larger than L2.
+// A tile of ROWS x VECS registers holds sums over all k. The functions vecs_of and rows_of choose
+// ROWS and VECS at compile time, so that all M rows take the fewest cycles. Among equal choices
+// they take the one with the fewest tiles, because each tile reads the weights from L2. For
+// example, 64 rows become 4 tiles of 13 rows and one of 12 rows, all two registers wide. With 11
+// tiles of 6 rows, four registers wide, the product took 9 % longer. While one panel is used, the
+// next panel is copied from L3 to L2 (`later`). This saves 7 % of the time if all weights together
+// are larger than L2.
 //
-// A core begins one or two multiply-adds a cycle, and each takes four cycles. So a tile of fewer
-// than eight registers has several partial sums (WAYS), each over its own part of k. A product with
-// one row takes as long as reading w. Such a product reads whole rows of a panel, from all these
-// parts in parallel. Each part is a separate stream of addresses, and the processor prefetches each
-// stream. With 12 MB partly in the caches, two streams took 0.7 of the time of one (Zen 3). With
-// prefetch instructions in the code it took longer (Zen 3, Zen 4).
+// A core begins one or two multiply-adds in a cycle, and each takes four cycles. To keep the core
+// busy, a tile of fewer than eight registers has several partial sums (WAYS). Each partial sum has
+// its own part of k. A product with one row takes as long as reading w. It reads w in WAYS streams
+// of addresses, one for each part of k, and the processor prefetches each stream. With 12 MB of
+// weights, partly in the caches, two streams took 0.7 of the time of one stream (Zen 3). Prefetch
+// instructions in the code made it slower (Zen 3, Zen 4).
 //
 // Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
 // Runs only on CPUs.   Test: tests/infer/test_lower.py
@@ -37,10 +39,10 @@
 constexpr int PANEL = 32;  // columns of a panel of packed weights. The last panel: a multiple of 16
 constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache and the use
 
-// vecs_of chooses how many registers a row of a tile has. This number divides the number of
-// registers of `width` columns. rows_of chooses how many of the m rows a tile has. cost_of returns
-// how many half cycles a tile takes for each k: one for each multiply-add, and at least one for
-// each load. One register is reserved for a number of the left matrix `a`.
+// vecs_of chooses how many registers a row of a tile has. `width` columns are then a whole number
+// of tiles. rows_of chooses how many of the m rows a tile has. cost_of returns how many half cycles
+// a tile takes for each k. This is the number of its multiply-adds or of its loads, whichever is
+// larger. One register is reserved for a number of the left matrix `a`.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
@@ -51,23 +53,24 @@ constexpr int cost_of(int rows, int vecs) {
 }
 constexpr int vecs_of(int m, int width) {
   int best = 1, least = 1 << 30, least_tiles = 0;
-  // A product with one row reads whole rows of a panel.
+  // In a product with one row, 4 registers hold the results, so that it reads whole rows of a
+  // panel.
   for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {
     const int n = width / LANES, rows = rows_of(m, v), tiles = (m + rows - 1) / rows;
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
-    // among equal costs, take the highest tile: each tile reads all of w, so fewer tiles are better
+    // among equal costs, take the tile with the most rows: each tile reads all of w, so fewer tiles
+    // are better
     if (n % v == 0 && (cost < least || (cost == least && tiles < least_tiles)))
       best = v, least = cost, least_tiles = tiles;
   }
   return best;
 }
 
-// `tile` = the sum of `a` `b` over SEGMENTS segments. `tile` has ROWS rows of VECS LANES numbers,
-// `a` has ROWS rows of N_K numbers, and `b` has N_K rows. A row of `tile` begins OUT_ROW numbers
-// after the row before. This distance is A_ROW numbers in `a`, and B_ROW numbers in `b`. The next
-// segment of `a` begins A_SEGMENT numbers later. The next segment of `b` follows at once. For each
-// k this function requests the cache line of `later` at number k B_ROW, so that L2 has the line
-// when it is needed.
+// `tile` = the sum of SEGMENTS matrix products `a` @ `b`. `tile` has ROWS rows of VECS LANES
+// numbers, `a` has ROWS rows of N_K numbers, and `b` has N_K rows. From one row to the next there
+// are OUT_ROW numbers in `tile`, A_ROW in `a`, and B_ROW in `b`. The next `a` begins A_SEGMENT
+// numbers later. The next `b` follows without a gap. For each k the function also requests the
+// cache line at later + k B_ROW. So this line is in L2 when it is needed.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b,
@@ -93,7 +96,7 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     if (N_K < 16) {
       UNROLL for (int k = 0; k < N_K; ++k) {
         add(sum[0], k);
-        READ_AGAIN();  // else the numbers of `a` would stay for the next k and fill registers
+        READ_AGAIN();  // without it, old numbers of `a` fill the registers
       }
     } else {
       constexpr int PART = N_K / WAYS;
@@ -139,7 +142,7 @@ __forceinline__ void rows_times_panel(const float* a, const float* b, int first,
     }
 }
 
-// Makes a part of out (M, N) = then(a (M, K) w^T). The rows of out are divided into n_blocks
+// Computes a part of out (M, N) = then(a (M, K) w^T). The rows of out are divided into n_blocks
 // blocks. The part has the rows of block x and the columns of panel y.
 template <int M, int N, int K, class Then>
 __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_blocks, Then then) {
@@ -162,7 +165,7 @@ template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct 
   static __forceinline__ long long at(int n, int h, int w) {
     return n * SIZE + (TOP + h) * ROW + (LEFT + w) * C;
   }
-  // Writes the zeros around row h of image n, in channels [first, last).
+  // Writes the zeros of the border next to row h of image n, in channels [first, last).
   static __forceinline__ void border(float* out, int n, int h, int first, int last) {
     float* row = out + n * SIZE + (TOP + h) * ROW;
     auto zeros = [&](float* row, int pixels) {
@@ -178,8 +181,8 @@ template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct 
   }
 };
 
-// Makes a part of a convolution: row h of image n, in the columns of panel y. The images are (N, H,
-// W, C) with their borders. The filters (KH, KW, C) are packed as (KH KW C, O).
+// Computes a part of a convolution: row h of image n, in the columns of panel y. The images are (N,
+// H, W, C) with their borders. The filters (KH, KW, C) are packed as (KH KW C, O).
 template <int OH, int OW, int O, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT,
           class Then>
 __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int n, Then then) {
@@ -196,9 +199,9 @@ __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int 
 // Returns the larger of two numbers. NaN counts as the largest, as in PyTorch.
 __forceinline__ float larger(float kept, float a) { return a > kept || a != a ? a : kept; }
 
-// Pools row h of image n: makes the largest number or the mean of each window. The images are (N,
-// H, W, C). A window begins TOP rows above its pixel and LEFT columns to the left. CUT: true if a
-// window may reach beyond the image.
+// Pools an image: computes row h of image n of the result. A result is the largest number or the
+// mean of a window. The images are (N, H, W, C). A window begins TOP rows above its pixel and LEFT
+// columns to the left. CUT: true if a window may reach beyond the image.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           bool CUT, bool MAX, class Then>
 __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
@@ -219,9 +222,9 @@ __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
   }
 }
 
-// Stores the key and the value of one head at position `at`. Keys are in blocks of 16 tokens,
-// (context / 16, E, 16). So a vector has one number of each of 16 keys, and the vectors are read in
-// the order of memory. Values are (context, E).
+// Stores the key and the value of one head for the token at position `at`. Keys have the layout
+// (context / 16, E, 16): a block has 16 tokens. So a vector holds one number of each of 16 keys,
+// and the vectors of a block are neighbours in memory. Values have the layout (context, E).
 template <int E>
 __forceinline__ void remember(float* keys, float* values, const float* k, const float* v, int at) {
   for (int e = 0; e < E; ++e) {
@@ -230,8 +233,9 @@ __forceinline__ void remember(float* keys, float* values, const float* k, const 
   }
 }
 
-// out = (sum over j of s[j] times row j of `values`) / total, for VECS LANES of the E columns.
-// Eight sums are added up side by side, so that no multiply-add waits for the one before it.
+// out = (sum over j of s[j] times row j of `values`) / total, for VECS LANES of the E columns. The
+// function keeps eight registers of partial sums, so that a multiply-add does not wait for the one
+// before it.
 template <int VECS, int E>
 __forceinline__ void weigh(float* out, const float* s, const float* values, int n_keys,
                            float total) {
@@ -250,7 +254,7 @@ __forceinline__ void weigh(float* out, const float* s, const float* values, int 
   }
 }
 
-// Attention of one token over all stored keys, its own included: out (E) = softmax(scale q K) V.
+// Attention of one token over all stored keys, with its own key: out (E) = softmax(scale q K) V.
 template <int E, int CONTEXT>
 __forceinline__ void attend(float* out, const float* q, const float* keys, const float* values,
                             int n_keys, float scale) {

@@ -1,21 +1,23 @@
-// Layers of a plan whose weights have 8 or 4 bits (minidl/infer/quantize.py and lower.py write the
-// rest). Runs only on CPUs.
+// Layers of a plan whose weights have 8 or 4 bits, on a CPU. minidl/infer/quantize.py and
+// minidl/infer/lower.py generate the kernels that call these functions. There are two kinds of
+// layers:
 //
 //   int8      x u8, w s8, exact sums in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
-//             rungs, and how many products a core computes in a cycle: one product a lane    16
-//               AVX2, 4 products a lane in four instructions                            25
-//               VNNI, 4 products a lane in one instruction (only u8 x s8)           64 to 128
-//               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
+//             The number of products that a core computes in a cycle, for each rung:
+//               one product in each lane                                                     16
+//               AVX2: 4 products in each lane, with four instructions                        25
+//               VNNI: 4 products in each lane, with one instruction (only u8 x s8)    64 to 128
+//               AMX: 16 x 64 times 64 x 16 numbers in 16 cycles                            1024
 //   weights   x float, w s8 or s4, converted to float in a register:     y = s_w (x w^T) + bias
-//             for each token of text there is a product with one row. This product takes as long
-//             as reading w, and w has a quarter or an eighth of the bytes of floats
+//             Each token of a text needs a product with one row of x. It takes as long as reading
+//             w, and w has only a quarter or an eighth of the bytes of a float w
 //
-//   w of int8    has panels of 64 columns. A row of a panel has 4 values of k: 64 x 4 bytes, in
-//                which the 4 bytes of a column are neighbours. k is padded with zeros to a multiple
-//                of 64, as in x
-//   w of weights has panels of 64 columns. With 8 bits a row of a panel has one k, 64 bytes. With 4
-//                bits a row of 64 bytes has two k, the first k in the low halves of the bytes, and
-//                8 is added to each weight. A column has one scale for each GROUP of k
+// In both kinds w is stored in panels of 64 columns:
+//   int8      A row of a panel has 4 values of k: 64 x 4 bytes. The 4 bytes of a column are
+//             neighbours. k is padded with zeros to a multiple of 64, in w and in x
+//   weights   With 8 bits a row of a panel has one k: 64 bytes. With 4 bits a row of 64 bytes has
+//             two k, the first in the low half of each byte. 8 is added to each weight, so that it
+//             is not negative. A column has one scale for every GROUP values of k
 //
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/test_quantize.py
 #pragma once
@@ -56,8 +58,9 @@ __forceinline__ void range_of(float* scale, const float* x, long long n) {
   scale[1] = s > 0 ? fminf(fmaxf(rintf(low / s), 0.0f), 255.0f) : 0.0f;
 }
 
-// Quantises a row of x to u8, padded with zeros to WIDE, a multiple of 64. Ties go to even. The
-// function divides by the scale s, because a product with 1 / s would round differently.
+// Quantises a row of x to u8, and pads it with zeros to WIDE bytes, a multiple of 64. Rounds to
+// nearest, ties to even. The function divides by the scale, as ONNX does: a product with 1 / scale
+// can round differently.
 template <int K, int WIDE>
 __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, float zero) {
   const float by = s > 0 ? s : 1.0f;  // ?: and not fminf, because ?: becomes vector instructions
@@ -68,9 +71,9 @@ __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, flo
   for (int k = K; k < WIDE; ++k) q[k] = 0;
 }
 
-// For each pixel of row h of a convolution's result, copies the pixels under the filter (KH, KW, C)
-// from an image (H, W, C). The copy for the next pixel of the result begins WIDE bytes later.
-// Pixels beyond the image's edges have the value `zero`.
+// Copies the patches for row h of a convolution's result from an image (H, W, C). A patch has the
+// pixels under the filter (KH, KW, C) for one pixel of the result. The next patch begins WIDE bytes
+// later. Pixels beyond the image's edges get the value `zero`.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           int WIDE>
 __forceinline__ void patches_row(unsigned char* rows, const unsigned char* image, int h,
@@ -107,10 +110,10 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
 // Multiplies ROWS rows of x by a panel. A row of x has WIDE bytes. Calls then(sum of (x - SHIFT) w,
-// row, column of the panel) for each result. AVX2 multiplies 32 pairs of u8 and s8, and adds every
-// two products in 16 bits. 2 x 255 x 127 is more than 32,767, the largest number of 16 bits. So the
-// function uses a = x - 128 in place of x, and multiplies abs(a) by w with the sign of a: 2 x 128 x
-// 127 fits.
+// row, column of the panel) for each result. An instruction of AVX2 multiplies 32 pairs of u8 and
+// s8, and adds every two products in 16 bits. The sum can be 2 x 255 x 127, but 16 bits only hold
+// numbers up to 32,767. So the function uses a = x - 128 in place of x. It multiplies abs(a) by w
+// with the sign of a. Then a sum is at most 2 x 128 x 127, which fits.
 constexpr int SHIFT = 128;
 typedef int Sum8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Pairs __attribute__((vector_size(32)));
@@ -179,11 +182,11 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 
 #ifdef AMX
 // AMX has eight tile registers. Each has 16 rows of 64 bytes. The instruction TDPBUSD adds the
-// product `a` `b` to `c`. `c` has 16 x 16 ints, and `a` has 16 x 64 numbers u8. `b` holds 64 values
-// of k for 16 columns, with a row for every 4 values of k. The panels have this layout, and a row
-// begins 256 bytes after the row before. A tile may have fewer rows: the configuration sets their
-// number. Linux saves these registers only for a process that has asked for this. Else their first
-// use ends the process.
+// matrix product of `a` and `b` to `c`. `c` has 16 x 16 ints, and `a` has 16 x 64 numbers u8. `b`
+// holds 64 values of k for 16 columns. A row of `b` has 4 values of k. It is a quarter of a row of
+// a panel, so the next row begins 256 bytes later. A configuration sets the number of rows of each
+// tile, up to 16. A process must ask Linux for the permission to use these registers. Without the
+// permission, their first use ends the process.
 #define TILE_ZERO(t) __asm volatile("tilezero %%tmm" #t ::);
 #define TILE_LOAD(t, from, apart) \
   __asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"((long)(apart)) : "memory")
@@ -198,8 +201,8 @@ struct TileShapes {
 long ask_system(long call, ...) __asm("syscall");
 static const bool tiles_allowed = ask_system(158, 0x1023, 18) == 0;  // arch_prctl: AMX data
 
-// Tiles 0 to 3 hold sums, 4 and 5 hold x, 6 and 7 hold w. Tiles 2, 3 and 5 belong to the lower rows
-// of x.
+// Tiles 0 to 3 hold sums, 4 and 5 hold x, 6 and 7 hold w. Tiles 2, 3 and 5 belong to the second 16
+// rows of x.
 __forceinline__ void set_tiles(int rows, int below) {
   TileShapes shapes = {1};
   for (int t = 0; t < 8; ++t) {
@@ -210,8 +213,7 @@ __forceinline__ void set_tiles(int rows, int below) {
 }
 
 // out = 32 rows of x times 32 columns of the panel. A row of out begins 64 numbers after the row
-// before. There are 4 tiles of sums, so that each loaded tile of x and of w is used in two
-// products.
+// before. With 4 tiles of sums, each loaded tile of x or w is used in two products.
 template <int WIDE>
 __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)
@@ -235,8 +237,9 @@ __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed ch
   TILE_STORE(out + 16 * 64 + 16, 256, 3);
 }
 
-// out (16, 64) = up to 16 rows of x times the panel. A product must wait 52 cycles for an earlier
-// product that adds to the same sum. So this function computes four sums at a time, like tiles_2x2.
+// out (16, 64) = up to 16 rows of x times the panel. A product takes 52 cycles, and the next
+// product for the same sum must wait for it. So this function computes four sums at a time, as
+// tiles_2x2 does.
 template <int WIDE>
 __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)
@@ -258,8 +261,8 @@ __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed ch
   TILE_STORE(out + 48, 256, 3);
 }
 
-// Multiplies rows of x by a panel. Before the product begins, soon(row, column) requests a cache
-// line that `then` will write.
+// Multiplies rows of x by a panel. First, soon(row, column) requests the cache lines that `then`
+// will write.
 template <int WIDE, class Then, class Soon>
 __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, int first, int last,
                                 int width, Then then, Soon soon) {
@@ -302,8 +305,8 @@ __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed
   if (row < last) int8_rows<REST, K, WIDE>(x + row * (long long)WIDE, w, width, from);
 }
 
-// Multiplies ROWS rows of floats by a panel of weights with BITS bits. scale: for each group of
-// k, 64 numbers, one for each column.
+// Multiplies ROWS rows of floats by a panel of weights with BITS bits. scale: for each GROUP of k,
+// 64 numbers, one for each column.
 template <int BITS, int ROWS, int K, int GROUP, class Then>
 __forceinline__ void weights_rows(const float* x, const signed char* w, const float* scale,
                                   int width, Then then) {

@@ -1,6 +1,6 @@
-// A 3 x 3 convolution of a plan with Winograd's F(2 x 2, 3 x 3): 16 products for each 2 x 2 pixels.
-// The plain form needs 36. It runs only on CPUs. minidl/infer/images.py writes the rest of the
-// kernel.
+// A 3 x 3 convolution of a plan, on a CPU, with Winograd's F(2 x 2, 3 x 3). It needs 16 products
+// for 2 x 2 pixels of the result, and the plain formula needs 36. minidl/infer/images.py generates
+// the kernel that calls these functions.
 //
 //   one dimension     image d0 d1 d2 d3, filter g0 g1 g2, two results: 4 products instead of 6
 //                       y0 = d0 g0 + d1 g1 + d2 g2 = m0 + m1 + m2     m0 = (d0 - d2) g0
@@ -8,21 +8,22 @@
 //                       m1 = (d1 + d2) (g0 + g1 + g2) / 2
 //                       m2 = (d2 - d1) (g0 - g1 + g2) / 2
 //   two dimensions    the same along the columns, then along the rows. A tile of 4 x 4 pixels
-//                     becomes 16 numbers. Number i is multiplied by number i of the filter, in
-//                     every channel, and the products are summed over the channels. That is a
-//                     product of matrices, (tiles, C) @ (C, O), for each i. Then the 16 sums become
-//                     2 x 2 pixels.
+//                     becomes 16 numbers. In every channel, number i is multiplied by number i of
+//                     the filter. The products are summed over the channels. So for each i there is
+//                     a product of matrices, (tiles, C) @ (C, O). Then the 16 sums become 2 x 2
+//                     pixels.
 //
-// The filters are transformed when the plan is made, in float64. The extra sums and differences
-// lose about one of float32's 24 bits. A group of tiles stays in the caches from its pixels to its
-// results.
+// The filters are transformed when the plan is made, in float64. The additional sums and
+// differences lose about one of float32's 24 bits. The numbers of a group of tiles stay in the
+// caches, from the pixels to the results.
 //
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).   Test: tests/infer/test_lower.py
 #pragma once
 #include "infer.cuh"
 
-// spread and gather work on four vectors of an array: the vectors number 0, `apart`, 2 * `apart`
-// and 3 * `apart`. spread turns pixels into factors. gather turns sums into two results.
+// spread() and gather() work on four vectors of an array, at the indices 0, `apart`, 2 * `apart`
+// and 3 * `apart`. spread() transforms four pixels d into four factors. gather() transforms four
+// sums into two results.
 __forceinline__ void spread(Vec* d, int apart) {
   const Vec a = d[0] - d[2 * apart], b = d[apart] + d[2 * apart];
   const Vec c = d[2 * apart] - d[apart], e = d[apart] - d[3 * apart];
@@ -33,11 +34,12 @@ __forceinline__ void gather(Vec* m, int apart) {
   m[0] = a, m[apart] = b;
 }
 
-// Makes d (16, M, C), the factors for group `group` of M tiles of the image x (H, W, C).
+// Computes d (16, M, C): the transformed pixels for group `group` of M tiles of the image x (H, W,
+// C).
 template <int M, int OH, int OW, int H, int W, int C>
 __forceinline__ void winograd_tiles(float* d, const float* x, int group) {
   constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
-  for (int t = 0; t < M; ++t) {  // after the last tile, repeat it. Past the image, repeat its edge
+  for (int t = 0; t < M; ++t) {  // after the last tile, repeat it. After the image, repeat its edge
     const int tile = min(group * M + t, TILES - 1), h = tile / ACROSS * 2,
               across = tile % ACROSS * 2;
     for (int c = 0; c < C; c += LANES) {
@@ -52,8 +54,8 @@ __forceinline__ void winograd_tiles(float* d, const float* x, int group) {
   }
 }
 
-// Makes WIDTH columns of the group's results. w: (16, C, WIDTH rounded up to a multiple of 16).
-// It calls then(x, row of the pixel, column of the pixel, column of the panel) for each result x.
+// Computes WIDTH columns of the group's results. w: (16, C, WIDTH rounded up to a multiple of 16).
+// Calls then(x, row of the pixel, column of the pixel, column of the panel) for each result x.
 template <int M, int WIDTH, int OH, int OW, int C, class Then>
 __forceinline__ void winograd_panel(const float* d, const float* w, int group, Then then) {
   constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
@@ -87,8 +89,8 @@ __forceinline__ void winograd_panel(const float* d, const float* w, int group, T
   }
 }
 
-// Makes group `group` of M tiles of image n, in the panels [first, last) of columns. The images are
-// (N, H, W, C) with their borders. C is a multiple of 16. The filters are packed as (16 C, O).
+// Computes group `group` of M tiles of image n, in the panels [first, last) of columns. The images
+// are (N, H, W, C) with their borders. C is a multiple of 16. The filters are packed as (16 C, O).
 template <int M, int OH, int OW, int O, int H, int W, int C, class Then>
 __forceinline__ void winograd(const float* x, const float* w, int group, int first, int last, int n,
                               Then then) {

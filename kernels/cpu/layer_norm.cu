@@ -1,8 +1,9 @@
-// Layer norm on a CPU: v1 of ../layer_norm.cu in vectors. A thread takes a row, in three loops:
-// mean, variance, result. After the first loop the row is in the cache. With -DCENTERED=0: RMS
-// norm.
+// Layer norm on a CPU: v1 of ../layer_norm.cu in vectors. A thread computes a row, in three loops:
+// mean, variance, result. The second and the third loop read the row from the cache. With
+// -DCENTERED=0 the file computes RMS norm.
 //
-//   forward    8 bytes an element from and to memory, in float        backward    12, all gradients
+// In float, forward moves 8 bytes for each element: it reads x and writes y. Backward moves 12
+// bytes: it reads x and gy, and writes gx.
 //
 // Formulas, parameters and the ladder for a GPU: ../layer_norm.cu
 // Wrapper: minidl/ops/layer_norm.py   Test: tests/ops/test_layer_norm_kernel.py
@@ -44,9 +45,9 @@ extern "C" __global__ void layer_norm(T* y, ACC* mean, ACC* rstd, const T* x, co
   }
 }
 
-// A thread per part of the rows. It writes gx, and in the same loop adds its rows to gw and gb,
-// while x and gy are in the cache. parts, SUMS: as in ../layer_norm.cu. The kernel
-// layer_norm_add_eight of that file adds the parts.
+// A thread computes one part of the rows. It writes gx. In the same loop it adds its rows to gw and
+// gb, while x and gy are in the cache. `parts` and SUMS are explained in ../layer_norm.cu. Its
+// kernel layer_norm_add_eight adds the parts.
 const int SUMS = CENTERED ? 2 : 1;
 extern "C" __global__ void layer_norm_backward(T* gx, ACC* parts, const T* gy, const T* x,
                                                   const T* w, const ACC* mean, const ACC* rstd,

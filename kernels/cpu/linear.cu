@@ -1,45 +1,46 @@
-// The matrix products of a linear layer on a CPU. They also add the bias, or make its gradient.
+// The matrix products of a linear layer on a CPU. They also add the bias, or compute its gradient.
 //
-//   C = A B + bias        A (n_rows x depth), B (depth x n_cols), C contiguous. bias (n_cols), or
+//   C = A B + bias        A (n_rows x depth), B (depth x n_cols), C contiguous. bias: (n_cols), or
 //                         null
-//   sums = A 1            the sum of each row of A. If A = gy^T it is the gradient of the bias
-//   y = x w^T + b         gx = gy w         gw = gy^T x         each operand may have any strides
+//   sums                  the sum of each row of A. If A = gy^T, it is the gradient of the bias
+//   y = x w^T + b         gx = gy w         gw = gy^T x         each matrix may have any strides
 //
 //      B: panels of COLS columns      In the time in which a core loads 16 floats, it can multiply
-//        [    ][    ][    ]           64. So a result must stay in registers while many products
-//   A    [####]                       are added to it. `#`, ROWS x COLS of C, takes 24 vector
-//   in   [####]                       registers on AVX-512. Each k needs 4 loads from B, 6 numbers
-//   groups                            of A, and 24 multiply-adds.
+//        [    ][    ][    ]           64 floats. So a sum must stay in a register while many
+//   A    [####]                       products are added to it. The block `#`, ROWS x COLS numbers
+//   in   [####]                       of C, takes 24 vector registers on AVX-512. Each k needs 4
+//   groups                            vectors of B, 6 numbers of A, and 24 multiply-adds.
 //   of
 //   ROWS rows
 //
-// First, B is copied into the order in which the product reads it. A = gy^T is copied, too, because
-// the next number of a row may be a page away. If the numbers of a row of A are neighbours, A is
-// read in place. A and B are cut into slabs of DEPTH values of k. A thread computes a block of C.
-// Its rows of A in a slab (384 KiB at most) stay in L2 for all panels of B. A panel of B stays in
-// L2 for all groups of A.
+// First, B is copied into the order in which the product reads it. If the numbers of a row of A are
+// neighbours, A is not copied. A = gy^T is copied, because the next number of its row may be a page
+// away. A and B are cut into slabs of DEPTH values of k. A thread computes a block of C, slab by
+// slab. Its rows of A in a slab (at most 384 KiB) stay in the L2 cache for all panels of B. A panel
+// of B stays in L2 for all groups of A.
 //
-// The copies move 2 depth n_cols more floats for B, and 2 n_rows depth more floats for A. C is read
-// and written once per slab. The order of the additions depends only on the shape, so any number of
-// threads gives the same bits. This code does not run on a GPU. There cuBLAS does the product, and
-// kernels/matmul.cu is the lesson.
+// A copy reads and writes each float once. It moves 2 depth n_cols floats for B, and 2 n_rows depth
+// floats for A. C is read and written once for each slab. The order of the additions depends only
+// on the shape, so any number of threads gives the same bits. This code does not run on a GPU. On a
+// GPU cuBLAS computes the product, and ../matmul.cu is the lesson.
 //
 // Source: Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 // Wrapper: minidl/ops/linear.py   Test: tests/ops/test_linear_kernel.py
 #include "vector.cuh"
 
-// ROWS is small, because a set of L1 holds only 8 lines. If rows of A are read in place and lie a
-// multiple of 4 KiB apart, they all use one set.
+// ROWS is small, because a set of the L1 cache holds only 8 lines. If the rows of A lie a multiple
+// of 4 KiB apart and are not copied, a product needs ROWS lines of one set.
 constexpr int ROWS = 6;
 constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the result, or 12 of 16
 constexpr int COLS = VECS * LANES;             // a panel of B
-constexpr int DEPTH = 512;      // a panel: 128 KiB on AVX-512, a group of A: 12 KiB
+constexpr int DEPTH = 512;      // so a panel has 128 KiB on AVX-512, a group of A 12 KiB
 constexpr int CHUNK = 32;       // values of k that a thread packs at a time. It divides DEPTH
-constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 cache lines per k
+constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time. A k has 3 cache lines
 constexpr int ROWS_AHEAD = 16;  // rows of B between a request to the cache and the use
 
-// Copies B into the order of the product. A slab is DEPTH rows of B, and it is cut into panels. A
-// panel has rows of COLS numbers, with zeros past n_cols. grid (ceil(depth / CHUNK)), block 1.
+// Copies B into the order of the product. A slab of DEPTH rows of B is cut into panels. A panel has
+// rows of COLS numbers, with zeros after column n_cols.
+// grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack(float* packed, const float* b, int depth, int n_cols,
                                        long long k_stride, long long col_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);
@@ -61,8 +62,9 @@ extern "C" __global__ void linear_pack(float* packed, const float* b, int depth,
 }
 
 // Copies A into the order of the product. A slab of A is cut into groups of ROWS rows. A group has
-// ROWS numbers for each k, with zeros past n_rows. This kernel also writes sums[chunk][row], the
-// sum of a row over the k of a chunk. grid (ceil(depth / CHUNK)), block 1.
+// ROWS numbers for each k, with zeros after row n_rows. This kernel also writes sums[chunk][row],
+// the sum of a row over the values of k in a chunk.
+// grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const float* a, int n_rows,
                                             int depth, long long row_stride, long long k_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);
@@ -78,7 +80,8 @@ extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const fl
     if (row_stride == 1 && rows == STRIP) {
       float sum[STRIP] = {};
       for (int k = 0; k < n; ++k, from += k_stride, to += ROWS) {
-        // fetches the next strip into L2. L1 may have no room for CHUNK lines that lie a page apart
+        // fetches the next strip into L2, because L1 may have no room for CHUNK lines that lie a
+        // page apart
         for (int r = 0; r < STRIP; r += 16) __builtin_prefetch(from + STRIP + r, 0, 2);
         float x[STRIP];  // kept in registers, because a store to `to` may change `from`
         SIMD for (int r = 0; r < STRIP; ++r) sum[r] += x[r] = from[r];
@@ -101,8 +104,8 @@ extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const fl
 }
 
 // c = a b + bias, or c += a b, over n_k values of k. c has at most ROWS x COLS numbers. A row of c
-// begins c_row numbers after the row before. The function is not inlined: inlined it was no faster,
-// and the compiler took twice as long.
+// begins c_row numbers after the row before. The function is not inlined, because inlining did not
+// make it faster and doubled the compiler's time.
 __noinline__ void product(float* c, int c_row, const float* a, long long row_stride,
                           long long k_stride, const float* b, int n_k, const float* bias, bool add,
                           int n_rows, int n_cols) {
@@ -145,10 +148,10 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
   }
 }
 
-// C = A B + bias. B is packed. A is packed, or a row of A begins row_stride elements after the row
-// before, and the elements of a row are contiguous. grid (ceil(n_rows / block_rows), ceil(n_cols /
-// block_cols)), block 1: a thread per block of C. block_rows is a multiple of ROWS. block_cols is a
-// multiple of COLS.
+// C = A B + bias. B is packed. A is packed if is_packed is 1. If not, the elements of a row of A
+// are neighbours, and the next row begins row_stride elements later. A thread computes a block of
+// C. block_rows is a multiple of ROWS, and block_cols is a multiple of COLS.
+// grid (ceil(n_rows / block_rows), ceil(n_cols / block_cols)), block 1.
 extern "C" __global__ void linear_product(
     float* c, const float* a, const float* b, const float* bias, int n_rows, int n_cols, int depth,
     long long row_stride, int is_packed, int block_rows, int block_cols) {

@@ -1,19 +1,19 @@
-// Pixels of images (N, C, H, W), for the convolutions on a CPU: copies, runs of pixels, and pixels
-// whose channels are neighbours.
+// Functions for the pixels of images (N, C, H, W), for convolutions on a CPU. They copy pixels, cut
+// images into runs of pixels, and transpose images so that the channels of a pixel are neighbours.
 // Test: tests/ops/test_conv_cpu.py
 #pragma once
 #include "product.cuh"
 
-// Copies a vector through a register. g++ would turn a loop of loads and stores into a call of
-// memmove, and for a few numbers the call takes longer.
+// Copies a vector through a register. A loop of loads and stores is slower for a few numbers,
+// because g++ turns it into a call of memmove.
 __forceinline__ void move(float* to, const float* from) {
   Vec x = load(from);
   IN_REGISTER(x);
   store(to, x);
 }
 
-// copy and copy_each copy n numbers. copy reads neighbours. copy_each reads the numbers whose index
-// is a multiple of `step`.
+// copy() copies n neighbouring numbers. copy_each() copies n numbers that lie `step` apart, to
+// neighbouring places.
 __forceinline__ void copy(float* to, const float* from, int n) {
   if (n >= LANES) {
     for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
@@ -43,14 +43,14 @@ __forceinline__ void zero(float* to, int n) {
   SIMD for (int i = 0; i < n; ++i) to[i] = 0;
 }
 
-// A run: n neighbouring pixels, from (row, column) of an image on. `at`: the number of pixels from
-// the `begin` of runs_of to the first pixel of the run.
+// A run has n neighbouring pixels of a row of an image, from (row, column) on. at: the number of
+// pixels between the first pixel of all runs and the first pixel of this run.
 struct Run {
   int image, row, column, n, at;
 };
 
-// Cuts the pixels [begin, end), counted row by row and image by image, into runs. Returns the
-// number of runs. A run lies in one row, and in one panel of `wide` pixels.
+// Cuts the pixels [begin, end) into runs. The pixels are numbered row by row and image by image. A
+// run lies in one row, and in one panel of `wide` pixels. Returns the number of runs.
 __forceinline__ int runs_of(Run* runs, int begin, int end, int in_image, int across, int wide) {
   int n = 0, image = begin / in_image, row = begin % in_image / across;
   int column = begin % in_image % across;
@@ -71,10 +71,10 @@ __forceinline__ int next_image(const Run* runs, int n_runs, int i) {
   return next;
 }
 
-// -- pixels whose channels are neighbours
+// -- transposing, so that the channels of a pixel are neighbours
 
-// Exchanges lanes. In the new `a`, lane l is a[l] if bit D of l is 0, else b[l - D]. In the new
-// `b`, lane l is a[l + D] if bit D of l is 0, else b[l].
+// Exchanges lanes of a and b. In the new a, lane l is a[l] if bit D of l is 0, else b[l - D]. In
+// the new b, lane l is a[l + D] if bit D of l is 0, else b[l].
 typedef int Lanes __attribute__((vector_size(VEC_BYTES)));
 
 template <int D> __forceinline__ void exchange(Vec& a, Vec& b) {
@@ -116,8 +116,8 @@ __forceinline__ void transpose(Vec* r) {
   exchange_rows<1>(r);
 }
 
-// Writes `to` (n_pixels, 16) from n_channels channels. A channel begins `plane` numbers after the
-// channel before. If n_channels < 16, the rest of `to` is zeros.
+// Writes `to` (n_pixels, 16), which holds 16 channels of each pixel. A channel of the source begins
+// `plane` numbers after the channel before. If n_channels < 16, the missing channels are 0.
 __noinline__ void pixels_first(float* to, const float* from, long long plane, int n_channels,
                                int n_pixels) {
   for (int c = 0; c < 16; c += LANES)

@@ -1,18 +1,17 @@
-// Pooling on a CPU, in vectors. A thread takes a plane, and a strip of windows at a time:
+// Pooling on a CPU, in vectors. A thread computes a plane. It takes a strip of windows at a time:
 //
-//     x    a b c d e f g h        Windows of 3 neighbours, with a stride of 2. The elements 0 of
-//     0    ^   ^   ^              all windows are every second number of x. So the outer loops go
-//     1      ^   ^   ^            over the elements of a window. The inner loop goes over the
+//     x    a b c d e f g h        Windows of 3 neighbours, with a stride of 2. Element 0 of the
+//     0    ^   ^   ^              windows is a, c, e: every second number of x. So the outer loops
+//     1      ^   ^   ^            go over the elements of a window. The inner loop goes over the
 //     2        ^   ^   ^          windows of a strip, one lane of a vector for each window.
 //
-// For each element (i, j), the numbers of all windows of a strip are copied into lanes. An element
-// outside of x becomes -inf or 0. Then the numbers are compared or added in full vectors, even if a
-// row is short.
+// For each element (i, j), the kernel copies one number of every window into lanes. An element
+// outside of x becomes -inf or 0. Then full vectors are compared or added, even if a row is short.
 //
-// Backward: the thread of a plane adds each gy to the x that won. No other thread adds to this
-// plane.
+// Backward of max pooling: the thread of a plane adds each gy to the x that won. Only this thread
+// adds to the plane.
 //
-// Formulas, parameters, bytes and the form for a GPU: ../pool.cu
+// ../pool.cu has the formulas, the parameters, the bytes and the kernels for a GPU.
 // Wrapper: minidl/ops/pool.py   Test: tests/ops/test_pool_kernel.py
 #include "loops.cuh"
 
@@ -25,12 +24,12 @@
 
 const int STRIP = 256;  // windows of a strip: small enough that a thread's numbers stay in L1
 
-// Returns the smallest place, counted from 0, with place * step >= p.
+// Returns the smallest place >= 0 with place * step >= p.
 __forceinline__ int first_from(int p, int step) { return p > 0 ? (p + step - 1) / step : 0; }
 
-// to[q - begin] = row[q * step + from] for the windows q of a row. The row has w numbers. If a
-// place is not in the row, its number is `outside`. STEP is the step if it is 1 or 2, so that the
-// compiler knows how to load. Otherwise STEP is 0.
+// to[q - begin] = row[q * step + from] for the windows q of a row. The row has w numbers. For a
+// place outside of the row, `outside` is written. If step is 1 or 2, STEP is the same number, so
+// that the compiler knows it. Otherwise STEP is 0.
 template <int STEP>
 __forceinline__ void copy(ACC* to, const T* row, int begin, int end, int from, int step, int w,
                           ACC outside) {
@@ -59,8 +58,8 @@ __forceinline__ void gather(ACC* to, const T* x, int o0, int n, int h, int w, in
   }
 }
 
-// at[o - o0] = the first element of window o that is inside of x. This element wins if all are
-// -inf.
+// at[o - o0] = the number of the first element of window o that is inside of x. If all elements are
+// -inf, this element wins.
 __forceinline__ void first_inside(int* at, int o0, int n, int ow, int kh, int kw, int sh, int sw,
                                   int top, int left, int dh, int dw) {
   for (int o = o0; o < o0 + n; ++o) {
@@ -111,8 +110,8 @@ extern "C" __global__ void max_pool_backward(T* gx, const T* gy, const INDEX* wi
     T* gxp = gx + (long long)plane * h * w;
     const T* gyp = gy + (long long)plane * oh * ow;
     const INDEX* wp = winner + (long long)plane * oh * ow;
-    // If the windows share no x and do not begin in padding, each gy is stored once, and nothing is
-    // added.
+    // If windows do not overlap and do not begin in padding, each gx has at most one gy. So gy is
+    // stored, not added.
     const bool apart = sh > (kh - 1) * dh && sw > (kw - 1) * dw && !top && !left;
     int rows[256], columns[256], offset[256];  // of each window element, to avoid divisions
     const bool table = sizeof(INDEX) == 1;
@@ -165,7 +164,7 @@ extern "C" __global__ void avg_pool(T* y, const T* x, const ACC* divisor, int pl
   }
 }
 
-// gx is of type ACC: in half each addition would be rounded.
+// gx has type ACC, because in half each addition is rounded.
 extern "C" __global__ void avg_pool_backward(ACC* gx, const T* gy, const ACC* divisor, int planes,
                                              int h, int w, int oh, int ow, int kh, int kw, int sh,
                                              int sw, int top, int left, int dh, int dw) {

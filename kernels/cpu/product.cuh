@@ -1,13 +1,13 @@
-// Products of small matrices on one CPU core. Used by conv.cu and conv_winograd.cu. linear.cu
-// explains why a tile of the result stays in registers.
+// Products of small matrices on one CPU core, for conv.cu and conv_winograd.cu. linear.cu explains
+// why a tile of the result stays in registers.
 //
 //   C = A B, or C += A B      A (n_rows x n_k), B (n_k x n_cols), C (n_rows x n_cols). The numbers
 //                             of a row are neighbours. The next row begins a_row, b_row or c_row
 //                             numbers later. n_cols must be a multiple of LANES
 //
-// A tile has 6 rows. The last tile has the rows that are left. A tile is 4 vectors wide (2 on
-// processors with 16 registers). At the last columns a tile may be narrower. So 24 of 32 registers
-// hold sums.
+// A tile has 6 rows, and the last tile has the remaining rows. A tile is 4 vectors wide, so 24 of
+// 32 registers hold sums. On processors with 16 registers it is 2 vectors wide. At the last columns
+// a tile may be narrower.
 // Test: tests/ops/test_conv_cpu.py
 #pragma once
 #include "vector.cuh"
@@ -48,7 +48,7 @@ __noinline__ void tile_of(float* c, long long c_row, const float* a, long long a
     }
 }
 
-// Makes up to TILE_ROWS rows of C, all columns.
+// Computes up to TILE_ROWS rows of C, with all columns.
 __forceinline__ void rows_product(float* c, long long c_row, const float* a, long long a_row,
                                   const float* b, long long b_row, int n_k, int n_rows, int n_cols,
                                   bool add) {

@@ -1,17 +1,16 @@
-// Softmax over rows on a CPU: v1 of ../softmax.cu in vectors. A thread takes a row. The row stays
-// in the core's cache, so only the first read and the last write go to memory. With -DLOG=1: the
-// logarithm of softmax.
-//
-//   forward    8 bytes an element from and to memory, in float        backward    12
+// Softmax over rows on a CPU: v1 of ../softmax.cu in vectors. A thread computes a row. The row
+// stays in the core's cache, so only the first read and the last write of an element go to memory.
+// In float these are 8 bytes in forward (x, y), and 12 bytes in backward (gy, y, gx). With -DLOG=1
+// the result is the logarithm of softmax.
 //
 // Formulas and the ladder for a GPU: ../softmax.cu
 // Wrapper: minidl/ops/softmax.py   Test: tests/ops/test_softmax_kernel.py
 #include "loops.cuh"
 #include "softmax.cuh"
 
-// Between the second and the third loop, y holds the exponentials: to compute them again would take
-// longer than to read them from the cache. Half is too inexact for the exponentials. So if y is in
-// half, they are computed twice.
+// The second loop stores the exponentials in y, and the third loop reads them. This is faster than
+// computing them again. But half is too inexact for them. So if y is in half, the third loop
+// computes them again.
 extern "C" __global__ void softmax(T* y, const T* x, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard

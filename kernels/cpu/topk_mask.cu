@@ -3,9 +3,9 @@
 //
 //   compact        tests 64 elements at a time, in vectors. If one of the 64 is large, a loop goes
 //                  through the 64 elements one by one
-//   compact_few    counts and compacts in one pass, for few large elements. Each chunk has `slots`
-//                  places of its own. If counts[chunk] is larger than slots, the chunk needed more
-//                  places
+//   compact_few    counts and compacts in one pass, if few elements are large. Each chunk has room
+//                  for `slots` pairs. If counts[chunk] is larger than slots, some large elements of
+//                  the chunk are not written
 // Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
 #include "loops.cuh"
 #include "topk_mask.cuh"
@@ -20,8 +20,8 @@ extern "C" __global__ void count_above(int* counts, const T* x, float threshold,
   }
 }
 
-// Returns a number that is not 0 if one of the elements base, ..., last - 1 is large. If there are
-// fewer than 64 elements, returns 1 without a test.
+// Tests the elements base, ..., last - 1. These are at most 64. Returns 0 if none of them is large,
+// else another number. If there are fewer than 64, returns 1 without a test.
 static __device__ int any_above(const T* x, float threshold, int base, int last) {
   if (last - base < 64) return 1;
   int found = 0;

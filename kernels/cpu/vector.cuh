@@ -1,6 +1,5 @@
-// One vector register of floats, for the kernels that run only on CPUs: linear.cu and
-// attention_tile.cu. Vec uses the vector extension of GCC and clang. Its operators `+ - * / <` work
-// lane by lane.
+// Vec is a vector register of floats, for kernels that run only on CPUs. It uses the vector
+// extension of GCC and clang. Its operators `+ - * / <` work lane by lane.
 // Test: tests/ops/test_linear_kernel.py, test_attention.py
 #pragma once
 #include "loops.cuh"
@@ -23,8 +22,8 @@ constexpr int REGISTERS = 32;
 constexpr int REGISTERS = 16;
 #endif
 
-// Forces x into a register. Without this, g++ reads x from memory again for each use, if x is used
-// up to four times. A core that loads 64 bytes a cycle has no free cycles for these reads.
+// Forces x into a register. Without it, if x is used at most four times, g++ reads x from memory
+// for each use. A core that already loads 64 bytes in each cycle has no time for these reads.
 #if defined(__x86_64__)
 #define IN_REGISTER(x) __asm("" : "+v"(x))
 #elif defined(__aarch64__)
@@ -33,8 +32,8 @@ constexpr int REGISTERS = 16;
 #define IN_REGISTER(x)
 #endif
 
-// READ_AGAIN() has the opposite effect of IN_REGISTER: a number that was loaded before is loaded
-// again at its next use.
+// READ_AGAIN() is the opposite of IN_REGISTER: after it, the compiler must load a number from
+// memory again.
 #define READ_AGAIN() __asm("" : : : "memory")
 
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }

@@ -1,20 +1,21 @@
 // Starts a launch whose arguments are NumPy arrays, given as Python objects. This code checks the
 // arrays and takes their addresses.
 //
-//     Python   packs id(array)       0.1 us an array. In Python it takes 0.5 us to ask an array for
-//     C        finds &elements       its dtype, flags and address. For a layer norm of six small
-//                                    arrays, these calls take longer than the arithmetic
+//     Python   packs id(array)       This takes 0.1 us for each array. Python itself needs 0.5 us
+//     C        finds &elements       to read the dtype, flags and address of an array. For a layer
+//                                    norm of six small arrays, that is longer than the arithmetic
 //
-// If an array does not match the kernel's parameter exactly, minidl_start runs nothing and returns
-// -1. Then Python refuses the array, or passes it in another way (arguments.py).
-// Compiled with the runtime (minidl/cuda/host/cpu.py).  Test: tests/cuda/host/test_arguments.py
+// If an array does not match the kernel's parameter exactly, minidl_start starts nothing and
+// returns -1. Then Python raises an error, or passes the array in another way (arguments.py).
+// Compiled with the runtime (minidl/cuda/host/cpu.py).
+// Test: tests/cuda/host/test_arguments.py
 #include <string.h>
 
 #include "parallel.h"
 #include "runtime.h"
 
-// The first fields of an ndarray: PyArrayObject of NumPy's C API. No version since 1.7 has changed
-// them.
+// The first fields of a NumPy array (PyArrayObject of the C API). All versions since 1.7 have the
+// same fields.
 struct Array {
   long references;
   const void* type;
@@ -41,7 +42,7 @@ struct Kernel {
   Wanted wanted[];
 };
 
-// Returns the time of a clock that can be read in 10 ns. kTicks is about 10 to 30 ms of this clock.
+// Returns the time of a clock. Reading it takes only 10 ns. kTicks is 10 to 30 ms of this clock.
 static unsigned long long ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -58,8 +59,8 @@ static const unsigned long long kTicks = 1 << 19;  // 22 ms at 24 MHz, less with
 #endif
 
 // Returns what the launcher returns: 0, or 1 with a sentence in minidl_error(). Returns -1 if the
-// launcher was not called. One reason is that it is time for Python to look at the kernel's files
-// again.
+// launcher was not called. Then an array does not match, or Python must check whether the kernel's
+// files have changed.
 MINIDL_EXPORT int minidl_start(const unsigned char* packed, Kernel* kernel) {
   const unsigned long long now = ticks();
   if (now - kernel->look_at < 1ull << 63) {

@@ -1,7 +1,7 @@
 // Atomic operations. Blocks may run on several CPU threads, so these are real atomics, with relaxed
-// order as in CUDA. All these functions return the old value. Spin loops work, because repeated
-// atomics let other CUDA threads run now and then. This is also true for atomicAdd(p, 0), which
-// changes nothing: kernels use it to read a value that other threads change.
+// order as in CUDA. All these functions return the old value. A CUDA thread may wait in a loop of
+// atomics for another thread, because atomics let other CUDA threads run now and then. atomicAdd(p,
+// 0), which only reads a value, also lets other threads run.
 #pragma once
 
 #ifdef MINIDL_CHECK
@@ -14,13 +14,14 @@ static __thread unsigned minidl_atomics;
 #define MINIDL_TURN(file, line) ((void)0)
 #endif
 
-// The integer type with n_bytes bytes. Atomics exchange floats as such integers.
+// The unsigned integer type of n_bytes bytes. The atomics for floats exchange the bits as this
+// type.
 template <int n_bytes> struct MinidlBits;
 template <> struct MinidlBits<4> { typedef unsigned type; };
 template <> struct MinidlBits<8> { typedef unsigned long long type; };
 
-// Replaces the old value by change(old). If another thread has changed the value in the meantime,
-// the function tries again.
+// Replaces the value at p by change(value), and returns the old value. If another thread changes
+// the value at the same time, the function tries again.
 template <class T, class Change> MINIDL_INLINE T minidl_atomic(T* p, Change change) {
   typedef typename MinidlBits<sizeof(T)>::type Bits;
   Bits before = __atomic_load_n((Bits*)p, __ATOMIC_RELAXED), after;
@@ -87,8 +88,8 @@ MINIDL_INLINE unsigned atomicDec(unsigned* p, unsigned limit) {
   return minidl_atomic(p, [=](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
 }
 
-// Atomics for the threads of one block (_block), and for all GPUs and the CPU (_system). In this
-// header both do the same as the other atomics.
+// In CUDA, atomics with _block in their names work for the threads of one block. Atomics with
+// _system work for all GPUs and the CPU. In this header they are the same as the other atomics.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicExch_block atomicExch

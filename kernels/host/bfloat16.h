@@ -1,5 +1,6 @@
-// __nv_bfloat16: the upper half of a float, rounded to nearest even. Arithmetic is in float. Python
-// passes arrays of minidl.bfloat16, or their bits as uint16.   Test: tests/cuda/host/test_words.py
+// __nv_bfloat16 has the upper 16 bits of a float, rounded to nearest, ties to even. Arithmetic is
+// in float. Python passes arrays of minidl.bfloat16, or their bits as uint16.
+// Test: tests/cuda/host/test_words.py
 #pragma once
 
 MINIDL_INLINE unsigned short minidl_float_to_bf16(float f) {

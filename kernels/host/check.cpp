@@ -1,13 +1,14 @@
 // The check form's runtime. Every load and store of a kernel calls this code through sanitizer.cpp.
 // It knows which CUDA thread is running. For each access:
 //
-//     1. In which array is the access? If it is in no array, it is out of bounds.
-//     2. Its bytes are added to the ledger.
-//     3. The shadow (shadow.h) tells which thread accessed this element before. Is there an order
-//        between the two accesses? If not, they may be a data race.
+//     1. It looks for the array with this address. If there is none, the access is out of bounds.
+//     2. It adds the bytes of the access to the traffic of the array.
+//     3. The shadow memory (shadow.h) tells which thread accessed this element before. If the two
+//        accesses are not ordered, they may be a data race.
 //
-// A finding is a list of numbers. minidl/cuda/checks/sentences.py turns it into a sentence.
-// session.cpp has the launch itself.   Test: tests/cuda/checks/test_check.py
+// A finding is a list of numbers. minidl/cuda/checks/sentences.py makes a sentence from it.
+// session.cpp runs the launch.
+// Test: tests/cuda/checks/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -51,8 +52,8 @@ int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadI
 
 // ---- findings that are decided later ----
 
-// Two writes may write the same value. The next access decides whether they did, because then the
-// second value is in memory.
+// Two writes without an order are no error if both write the same value. check.cpp is called before
+// a write, so it can compare the values only at the next access.
 struct Pending {
   bool waiting;
   unsigned char before[16];
@@ -60,13 +61,13 @@ struct Pending {
   Finding finding;
 } pending;
 
-// `int old = *p`, a plain read next to atomics, is how a loop around atomicCAS begins. Such a read
-// is correct, because the exchange would notice another value. So these races are reported only at
-// the end. A place is left out if a thread has gone on from this place to such an exchange of the
-// same word.
+// A loop around atomicCAS begins with a plain read, `int old = *p`. This read is correct, although
+// it races with atomics: if another thread changes the word, the exchange fails, and the loop reads
+// again. So races of a plain read with atomics are reported only at the end of the order. A read is
+// not reported if its thread later exchanged the same word with atomicCAS.
 const int kMaxHeld = 64;
 Finding held[kMaxHeld];
-unsigned exchanged[kMaxHeld];  // the places that are left out
+unsigned exchanged[kMaxHeld];  // places of reads that are not reported
 int n_held, n_exchanged;
 
 void hold(const Finding& f) {
@@ -115,7 +116,7 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   f.who = clocks.first + me(), f.other_who = before.who;
   f.offset = address - region.begin;
   f.count = 1;
-  // f.atomics: perhaps an atomic was meant to announce the first access, but there was no fence
+  // f.atomics: perhaps an atomic should publish the first access, but there was no fence
   f.atomics = !here && order.did_atomics[(before.who - 1) / clocks.n]
               && order.did_atomics[(clocks.first - 1) / clocks.n];
   if (now == WRITE && then == WRITE && size <= 16) {
@@ -129,8 +130,8 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   keep(f);
 }
 
-// The running thread exchanges the word of `size` bytes if the word has the expected value. So this
-// thread's earlier plain reads of the word are correct. There may be several reads, of parts of the
+// Called when the running thread does an atomicCAS of a word of `size` bytes. Then this thread's
+// earlier plain reads of the word are correct. There may be several such reads, of parts of the
 // word, such as the two halves of a __half2.
 void absolve(Region& region, u64 address, unsigned size) {
   const u64 first = (address - region.begin) / region.granule;
@@ -147,16 +148,16 @@ void absolve(Region& region, u64 address, unsigned size) {
   }
 }
 
-// Returns true if the thread of store `a` has done an atomic after this store, and the running
-// block has done an atomic, too.
+// Returns true if the running block has done an atomic, and the thread of store `a` has done an
+// atomic after this store.
 bool tells(const Access& a) {
   return (a.clock & ~kAtomic) <= order.atomic_at[a.who - 1]
          && order.did_atomics[(clocks.first - 1) / clocks.n];
 }
 
-// Does steps 2 and 3 of the list at the top, for an access that lies completely in region r.
-// strong: true for a volatile access. Volatile stores race with each other, but not with atomic or
-// volatile reads.
+// Adds the bytes to the traffic, and looks for races, for an access that lies completely in region
+// r. strong: true for a volatile access. Volatile stores race with each other, but not with atomic
+// or volatile reads.
 void touch(int r, u64 address, unsigned size, How how, unsigned where, bool strong = false) {
   Region& region = regions[r];
   Traffic& t = outcome->traffic[r];
@@ -180,8 +181,9 @@ void touch(int r, u64 address, unsigned size, How how, unsigned where, bool stro
   const Access* plain = nullptr;  // the cell's last store that is not atomic
   auto against = [&](const Access& a, How then) {
     if (told || a.who == 0 || a.who == now.who) return;
-    // A volatile read of a flag may come at any time. A volatile read of data may not, if the
-    // writer went on to an atomic: the atomic was meant to announce the data.
+    // A volatile read of a flag may come at any time. A volatile read of data must be ordered. It
+    // reads data if the writer has done an atomic after its store, because that atomic should
+    // publish the data.
     bool data = strong && &a == plain && (writes || tells(a));
     if ((atomic || strong) && a.clock & kAtomic && !data) return;
     if (clocks.ordered(a, thread, region.shared, order)) return;
@@ -238,7 +240,7 @@ template <class V> bool within(u64 address, const V& v) {
   return within(address, (u64)&v, (u64)(&v + 1));
 }
 
-// Returns the region that is nearest to `address`, for the message.
+// Returns the region that is nearest to `address`, to name it in a message.
 int nearest(u64 address, bool shared) {
   int best = -1;
   u64 distance = ~0ull;
@@ -253,7 +255,7 @@ int nearest(u64 address, bool shared) {
 }
 
 void out_of_bounds(u64 address, unsigned size, How how, unsigned where, bool shared, bool fatal) {
-  int r = address < kSlack ? -1 : nearest(address, shared);  // NULL is not near anything
+  int r = address < kSlack ? -1 : nearest(address, shared);  // no region is near NULL
   Finding& f = add_finding(OUT_OF_BOUNDS, where, 0, r, 0);
   if (f.count == 1)
     f.offset = r < 0 ? address : address - regions[r].begin, f.size = size, f.how = how;
@@ -275,7 +277,8 @@ bool is_program(u64 address) {
   return true;
 }
 
-// Shared memory begins with arbitrary bytes: nan as a float, -1 as an integer.
+// Fills shared memory with bytes that are nan as a float and -1 as an integer. On a GPU its first
+// values are arbitrary.
 void poison(int r) { memset((void*)regions[r].begin, 0xff, regions[r].bytes); }
 
 void barrier() {
@@ -288,8 +291,8 @@ void tile_barrier(int begin, int end) {
   settle(), clocks.tile_barrier(begin, end), order.tile_barrier(begin, end);
 }
 
-// The value of a shuffle without a source has other bytes in each order of threads. So a result
-// that depends on it differs between the orders.
+// Called for a shuffle whose source lane does not take part. The value that it returns is different
+// in each order of threads. So a result that depends on it is different, too, and is found.
 unsigned char no_value;
 void odd_shuffle(const char* sentence, void* result, int n_bytes) {
   memset(result, no_value, n_bytes);
@@ -363,7 +366,7 @@ void check_begin_order(int number) {
   minidl_observe(&observer);
 }
 
-// Ends the watch of one order of threads. Also finds elements of `uninitialised` arrays that no
+// Ends the check of one order of threads. Also finds elements of `uninitialised` arrays that no
 // thread has written.
 void check_end_order(bool complete) {
   settle(), settle_held();
@@ -400,7 +403,7 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
     u64 own = places.stacks_begin + me() * places.stack_bytes;
     if (address - own < places.stack_guard) stop_at(STACK_FULL, address, size, how, where);
     if (address - own >= places.stack_bytes) stop_at(OTHER_STACK, address, size, how, where);
-    // the address is below the running function's frame: it belonged to a function that has
+    // the address is below the running function's frame, so it belonged to a function that has
     // returned
     if (address < (u64)__builtin_frame_address(0)) stop_at(STALE, address, size, how, where);
     return minidl_local_access(address, size, how, where);
@@ -418,7 +421,7 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
   if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
     return out_of_bounds(address, size, how, where, true, true);
   if (is_program(address)) {
-    int near = nearest(address, false);  // it may lie past the end of a __device__ array
+    int near = nearest(address, false);  // the address may lie after the end of a __device__ array
     if (near >= n_given && address - regions[near].begin < regions[near].bytes + 64)
       out_of_bounds(address, size, how, where, false, true);
     return;
@@ -434,8 +437,9 @@ void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
     absolve(regions[r], address, size);
 }
 
-// Global flags may be volatile: in PTX volatile accesses are relaxed atomics. Old code uses
-// volatile accesses of shared memory instead of __syncwarp(), and they race.
+// A volatile access of global memory counts as a relaxed atomic, as in PTX, so a flag may be
+// volatile. A volatile access of shared memory is checked as a plain access. Old code uses it in
+// place of __syncwarp(), and this is a race.
 void minidl_volatile(u64 address, unsigned size, How how, void* return_address) {
   int r = active ? region_of(address) : -1;
   if (r < 0 || regions[r].shared || address + size > regions[r].begin + regions[r].bytes)
@@ -531,7 +535,8 @@ MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
       outcome->variables[i] = Variable{name, element, -1, 0, 1};
 }
 
-// ldmatrix will read this row. It must be 16 bytes of shared memory, and begin at a multiple of 16.
+// Called before ldmatrix reads a row. The row must be 16 bytes of shared memory, and begin at a
+// multiple of 16.
 MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
   if (!active) return;
   const u64 address = (u64)row;
@@ -545,6 +550,6 @@ MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
 }
 
 MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {
-  static unsigned turns;  // as in atomics.h: a spin loop lets other threads run now and then
+  static unsigned turns;  // as in atomics.h: atomics let other threads run now and then
   if ((++turns & 31) == 0) minidl_spin(file, line);
 }

@@ -1,6 +1,6 @@
-// The check form's header for kernels. Each __shared__ variable registers its name, address and
-// shape at its declaration. minidl/cuda/checks/hooks.py inserts the call minidl_shared("tile",
-// tile) after the declaration.
+// The check form puts this header before a kernel. Each __shared__ variable must register its name,
+// address and shape. For this, minidl/cuda/checks/hooks.py inserts a call such as
+// minidl_shared("tile", tile) after the declaration.
 #pragma once
 
 extern "C" void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element,
@@ -14,9 +14,9 @@ template <class V> MINIDL_INLINE void minidl_shared(const char* name, V& v) {
 
 extern "C" void minidl_check_matrix_row(const void* row);
 
-// A local array or number between two guards: see locals.cpp. A value of a class counts as written,
-// because its constructor may have written it. inner: true if the variable is declared in inner
-// braces of a function. Its lifetime then ends before the function returns.
+// A local array or number that lies between two guards (locals.cpp). An object of a class counts as
+// written, because its constructor may have written it. inner: true if the variable is declared in
+// inner braces, so that its lifetime ends before the function returns.
 extern "C" void minidl_local_begins(const char* name, void* p, unsigned long long bytes,
                                     int element, int has_values);
 extern "C" void minidl_local_ends(void* p, int inner);
@@ -35,8 +35,8 @@ template <class A, bool inner = false> struct MinidlLocal {
     __builtin_memcpy((void*)&a, (const void*)&values, sizeof a);
   }
   MINIDL_MEMBER ~MinidlLocal() { minidl_local_ends((void*)&a, inner); }
-  // The compiler reports a function's beginning and end (__tsan_func_entry) only if the function
-  // accesses memory.
+  // Writes a byte, because the compiler reports the beginning and the end of a function
+  // (__tsan_func_entry) only if the function accesses memory.
   MINIDL_MEMBER void mark() {
     if (inner) *(volatile char*)before = 0;
   }

@@ -3,7 +3,7 @@
 
 namespace cooperative_groups {
 
-// If a tile has more than one warp, its warps exchange values through this memory.
+// The warps of a tile with several warps exchange values through this memory.
 struct MinidlTiles {
   alignas(16) char values[32][32];  // one row for each warp of the block
 };
@@ -106,7 +106,8 @@ template <unsigned N, class Parent> struct thread_block_tile<N, Parent, true> {
     sync(file, line);
     return result;
   }
-  // Reduces each warp, then the warps' results in order. So every thread gets the same bits.
+  // Reduces each warp, and then the results of the warps, in a fixed order. So every thread gets
+  // the same bits.
   template <class T, class Op> T reduce(T v, Op op, MINIDL_HERE) const {
     for (unsigned d = 16; d; d /= 2) v = op(v, __shfl_xor_sync(~0u, v, d, 32, file, line));
     if (minidl_lane() == 0) value<T>(thread_rank() / 32) = v;
@@ -141,8 +142,8 @@ MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block_tile<M, P>
   return minidl_tile<N>(t, t.parent_rank % M, M, file, line);
 }
 
-// The group of the threads that run together. CUDA allows any such set of threads. In this header
-// the set always has one thread, as for __activemask().
+// The group of the threads that run together at the moment. CUDA does not say which threads these
+// are. In this header the group always has one thread, as in __activemask().
 struct coalesced_group {
   unsigned thread_rank() const { return 0; }
   unsigned size() const { return 1; }
@@ -161,7 +162,7 @@ struct coalesced_group {
 MINIDL_INLINE coalesced_group coalesced_threads() { return {}; }
 template <class T, class Op> MINIDL_INLINE T reduce(const coalesced_group&, T v, Op) { return v; }
 
-// Any group of this header, or a part of a group. The size of a part is known only at run time.
+// Any group of this header, or a part of a group whose size is known only at run time.
 struct thread_group {
   unsigned rank, n, lanes;  // lanes: of a warp. 0 stands for the whole block
   thread_group(const thread_block& b) : rank(b.rank), n(b.n), lanes(0) {}
@@ -196,7 +197,8 @@ template <class T> struct bit_and { T operator()(T a, T b) const { return a & b;
 template <class T> struct bit_or { T operator()(T a, T b) const { return a | b; } };
 template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b; } };
 
-// A butterfly: all lanes end with the same bits, because each lane adds the same pairs.
+// The lanes exchange values as in a butterfly. Each lane combines the same pairs, so all lanes get
+// the same bits.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   if constexpr (N > 32) return tile.reduce(v, op, file, line);
@@ -204,9 +206,8 @@ MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_H
   return v;
 }
 
-// For each lane, inclusive_scan and exclusive_scan combine the values of all earlier lanes with
-// `op`. inclusive_scan also takes the lane's own value. exclusive_scan does not take this value,
-// and its first lane gets 0.
+// For each lane, inclusive_scan combines the values of all earlier lanes and the lane's own value
+// with `op`. exclusive_scan combines only the values of the earlier lanes. Its first lane gets 0.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T inclusive_scan(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   static_assert(N <= 32, "minidl: a scan over a tile larger than a warp is not supported");

@@ -2,12 +2,12 @@
 // include.
 //
 // The loader (minidl/cuda/host/cpu.py) puts this header before a kernel's text. The header includes
-// no system headers. The compiler would need more time to parse system headers than to parse the
-// kernel. NVRTC has no system headers either.
+// no system headers, because the compiler needs more time for them than for the kernel. NVRTC has
+// no system headers either.
 //
 // Every kernel gets four extra parameters before its own: (threadIdx, blockIdx, blockDim, gridDim).
-// These parameters hide the global variables with the same names, which device functions use.
-// Parameters are faster, because they can stay in registers.
+// These parameters hide global variables with the same names, which device functions use.
+// Parameters are faster than the global variables, because they can stay in registers.
 #pragma once
 
 #define MINIDL_HOST 1
@@ -29,7 +29,8 @@
 #define __grid_constant__
 #define __restrict __restrict__
 #define __align__(n) __attribute__((aligned(n)))
-// A CPU thread runs one block at a time. So a block's shared memory is thread-local memory.
+// A CPU thread runs one block at a time. So the block's shared memory can be thread-local memory of
+// the CPU thread.
 #define __shared__ static __thread
 
 typedef __SIZE_TYPE__ size_t;

@@ -5,11 +5,12 @@
 //     thread 1      +----+       |      until it reaches a barrier or a warp call. Then another
 //     thread 2           +----+  |      thread runs. At a barrier the last thread that arrives
 //     barrier  ---------------+--+      releases all threads. At a shuffle it gives each thread its
-//                                       value. If no thread can run, that is a deadlock, and we
-//                                       know where each thread waits.
+//                                       value. If no thread can run, this is a deadlock, and the
+//                                       message tells where each thread waits.
 //
-// Within a block only one thread runs at a time, so results repeat exactly. Blocks may run on
-// several CPU threads, through the pool.   Test: tests/cuda/host/test_fibre.py
+// Within a block only one thread runs at a time, so every run gives the same results. Blocks may
+// run on several CPU threads of the pool (runtime.cpp).
+// Test: tests/cuda/host/test_fibre.py
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,13 +27,13 @@ extern "C" void minidl_switch(void** save, void* load);
 namespace {
 
 const int kMaxThreads = 1024;  // CUDA's limit for a block
-// kStackBytes are reserved for the stack of each thread. Only the pages that are touched take
-// memory. CUDA gives a thread at most 512 KiB of local memory. The rest is for registers that do
-// not fit, and for our own calls.
-const size_t kGuardBytes = 64 * 1024;  // without access, at the low end of each stack
+// The address range of a thread's stack has kStackBytes. Only pages that are used take memory. CUDA
+// gives a thread at most 512 KiB of local memory. The rest of the stack is for values that do not
+// fit in registers, and for the calls of this library.
+const size_t kGuardBytes = 64 * 1024;  // pages without access, at the low end of each stack
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
-const long long kSpinLimit = 4000000;     // more yields without progress count as a deadlock
+const long long kSpinLimit = 4000000;     // more yields without progress are a deadlock
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 
@@ -43,7 +44,7 @@ struct Fibre {
   int line;  // the line where it waits or has returned
   const char* file;
   int value;  // the count of its last barrier
-  bool by_return;  // it ended at a `return`, not at the kernel's last line
+  bool by_return;  // true: the thread ended at a `return`, not at the kernel's last line
   // The arguments of the warp call in which this thread waits:
   int op, n_bytes, source;
   unsigned mask;
@@ -51,13 +52,13 @@ struct Fibre {
   void* result;
 };
 
-// Bytes before or after a __shared__ variable or dynamic shared memory (then name is null). A
-// kernel must not change these bytes.
+// Bytes next to a __shared__ variable, or next to dynamic shared memory. A kernel must not change
+// these bytes. name: null for dynamic shared memory.
 struct Guard {
   const char *bytes, *name, *side;
 };
-const int kMaxGuards = 192;  // guards of a launch; later variables have none
-char pattern[MINIDL_GUARD_BYTES];  // the content of every guard
+const int kMaxGuards = 192;  // most guards in a launch. Further variables have none
+char pattern[MINIDL_GUARD_BYTES];  // the bytes of every guard
 
 struct Engine {
   Fibre fibres[kMaxThreads];
@@ -66,7 +67,7 @@ struct Engine {
   int n_gone;  // threads of warps whose 32 lanes have all returned
   int in_tile[32];  // threads that wait. Tile k of n threads: number 1024 / n + k, as in a tree
   bool failed;
-  int n_guarded;  // how many stacks have their guard page
+  int n_guarded;  // how many stacks have a guard page
   long long spins;
   void* main_stack_pointer;
   const MinidlLaunch* launch;
@@ -95,7 +96,7 @@ void to_main() {
   __builtin_unreachable();
 }
 
-// Ends the launch from inside a CUDA thread. The other stacks never run again.
+// Ends the launch from inside a CUDA thread. The other threads of the block never run again.
 [[noreturn]] void fail(const char* format, ...) {
   char text[1500];
   va_list values;
@@ -200,9 +201,8 @@ void release_barrier() {
   if (observer) observer->barrier();
 }
 
-// Called if a lane reads from a lane that does not take part in the shuffle. That is an error in a
-// plain launch. The check form gives the lane a value, and finds out whether the result depends on
-// it.
+// Called if the source lane of a shuffle does not take part in the shuffle. In a plain launch this
+// is an error. The check form returns a value, and finds out whether a result depends on it.
 void odd_shuffle(const Fibre& g, int lane, int warp) {
   char text[400];
   snprintf(text, sizeof text, "line %d of %s: lane %d of warp %d reads from lane %d, which %s.",
@@ -214,8 +214,8 @@ void odd_shuffle(const Fibre& g, int lane, int warp) {
   observer->odd_shuffle(text, g.result, g.n_bytes);
 }
 
-// If every lane that `f` waits for is in the same call, gives these lanes their results and lets
-// them run.
+// If every lane that fibre `f` waits for has reached the same warp call, gives these lanes their
+// results and lets them run.
 bool complete_warp_call(Fibre& f) {
   Engine* e = engine;
   int warp = index_of(f) / 32;
@@ -223,7 +223,7 @@ bool complete_warp_call(Fibre& f) {
   unsigned members = f.mask & ~e->returned_lanes[warp];
   if ((e->waiting[warp] & members) != members) return false;
   for (unsigned m = members; m; m &= m - 1)
-    // returns if a member is still in another call, with other lanes
+    // returns if one of the lanes waits in another warp call
     if (lanes[__builtin_ctz(m)].mask != f.mask) return false;
   unsigned ballot = 0;
   for (unsigned m = members; m; m &= m - 1) {
@@ -244,16 +244,16 @@ bool complete_warp_call(Fibre& f) {
     if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
   }
   for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
-  // Only __syncwarp orders memory. A shuffle does not.
+  // Only __syncwarp orders accesses of memory. A shuffle does not.
   if (observer && f.op == MINIDL_SYNCWARP) observer->warp_barrier(warp, members);
   e->waiting[warp] &= ~members;
   e->spins = 0;
   return true;
 }
 
-// A barrier does not wait for a warp whose 32 lanes have all left by `return` (since compute
-// capability 7.0; PTX ISA, "barrier"). A warp that has only reached the kernel's last line has
-// missed a barrier in a branch.
+// A barrier does not wait for a warp if all its 32 lanes have executed `return` (since compute
+// capability 7.0; PTX ISA, "barrier"). If a warp has reached the kernel's last line without
+// `return`, it has missed the barrier, because the barrier stands in a branch.
 void leave(int i) {
   Engine* e = engine;
   const int warp = i / 32, begin = warp * 32;
@@ -278,7 +278,7 @@ void fibre_main() {
   e->n_returned++;
   e->spins = 0;
   leave(i);
-  // lanes that waited for this one may go on
+  // lanes that wait for this thread may now run
   for (unsigned m = e->waiting[i / 32]; m; m &= m - 1) {
     Fibre& g = e->fibres[i / 32 * 32 + __builtin_ctz(m)];
     if (g.state == IN_WARP) complete_warp_call(g);
@@ -287,11 +287,11 @@ void fibre_main() {
   __builtin_unreachable();
 }
 
-// Makes a stack that looks as if fibre_main had been interrupted before its first instruction.
+// Makes a stack for a new thread. The first switch to this stack begins fibre_main.
 void* fresh_stack(int i) {
   char* bottom = engine->stacks + i * kStackBytes;
-  // If the stacks lay a power of two apart, all would use the same cache sets. So each is shifted
-  // by some lines.
+  // Stacks that lie a power of two apart use the same sets of the cache. So each stack is shifted
+  // by some cache lines.
   void** top = (void**)(bottom + kStackBytes - 128 - i % 61 * 128);
 #if defined(__x86_64__)
   top[-1] = nullptr;            // no return address, because fibre_main never returns
@@ -304,8 +304,9 @@ void* fresh_stack(int i) {
 #endif
 }
 
-// When a CPU thread ends, its engine is freed: a program may start a new thread for each step.
-// Linux allows a process 65,530 mappings, and the guards of a block of 1024 threads need 2,048.
+// When a CPU thread ends, its engine is freed, because a program may start a new thread for each
+// step. The guard pages of a block of 1024 threads need 2,048 mappings, and Linux allows a process
+// only 65,530 mappings.
 pthread_key_t at_thread_end;
 
 void release(void* ended) {
@@ -333,8 +334,8 @@ bool make_engine(void* at = nullptr) {
   return true;
 }
 
-// Makes the guard pages of the first n stacks. A guard page takes a microsecond, so only stacks in
-// use get one.
+// Makes the guard pages of the first n stacks. To make a guard page takes a microsecond, so only
+// stacks that are used get one.
 void guard_stacks(int n) {
   for (; engine->n_guarded < n; ++engine->n_guarded)
     mprotect(engine->stacks + engine->n_guarded * kStackBytes, kGuardBytes, PROT_NONE);
@@ -405,7 +406,7 @@ bool run_block(uint3 block) {
   memset(e->waiting, 0, sizeof e->waiting);
   memset(e->returned_lanes, 0, sizeof e->returned_lanes);
   memset(e->in_tile, 0, sizeof e->in_tile);
-  // If the block ends inside a warp, the missing lanes count as returned.
+  // If the last warp of the block has fewer than 32 threads, its missing lanes count as returned.
   if (e->n % 32) e->returned_lanes[e->n / 32] = ~0u << e->n % 32;
   e->arrived = e->votes = e->n_returned = e->n_gone = 0;
   e->spins = 0;
@@ -450,8 +451,8 @@ void run_blocks(const void* context, long long begin, long long end) {
   engine->launch = nullptr;
 }
 
-// Barriers and warp calls need fibres. The flat form (form="flat") has no fibres, so there such a
-// call is an error.
+// Barriers and warp calls need fibres. The flat form (form="flat") has no fibres, so such a call is
+// an error in it.
 void need_fibre(const char* file, int line) {
   if (engine && engine->launch) return;
   char text[600];
@@ -472,8 +473,8 @@ MINIDL_EXPORT int minidl_run_fibres(const MinidlLaunch* launch, MinidlThread run
     fill_order(block_order, (int)n_blocks, launch->order);
   }
   Job job = {launch, run, block_order, &failed};
-  // An order that is not ascending is used to find races. Such a launch runs on one CPU thread, so
-  // that it can be repeated.
+  // Only a launch that looks for races has an order that is not ascending. It runs on one CPU
+  // thread, so that it can be repeated exactly.
   bool good =
       minidl_parallel(MinidlWork{run_blocks, &job}, n_blocks, launch->order ? 1 : launch->threads);
   free(block_order);
@@ -563,7 +564,7 @@ MINIDL_EXPORT MinidlMemory minidl_memory() {
           kMaxThreads * kStackBytes, kDynamicBytes, kStackBytes, kGuardBytes};
 }
 
-// Makes new stacks at another place for this CPU thread. The old stacks are not freed.
+// Makes new stacks at another address for this CPU thread. The old stacks are not freed.
 MINIDL_EXPORT int minidl_new_engine(void* at) {
   engine = nullptr;
   return make_engine(at);
@@ -585,7 +586,7 @@ MINIDL_EXPORT void minidl_guard(const char* name, MinidlBefore* before, char* be
 
 MINIDL_EXPORT unsigned minidl_lane() { return index_of(current()) % 32; }
 
-// Ends the launch with a sentence: the running thread has reached a line that is an error.
+// Ends the launch with an error at this line of the running thread.
 MINIDL_EXPORT void minidl_fail(const char* sentence, const char* file, int line) {
   if (engine && engine->launch)
     fail("line %d of %s: %s (thread (%u, %u, %u))", line, short_name(file), sentence, threadIdx.x,

@@ -1,8 +1,9 @@
-// float functions without branches and without calls, so that the compiler can vectorise a loop
-// over them. (A call of libm prevents this.) Each function reduces its argument to a small
-// interval. In this interval a polynomial is exact to the last digit. The polynomials were fitted
-// by weighted least squares to float64 values (Lawson's iteration). The error is at most 1.5 units
-// in the last place, compared with float64. Infinities, NaN and subnormal numbers are correct.
+// float functions without branches and without calls. So the compiler can vectorise a loop that
+// uses them. It cannot vectorise a loop with calls of libm. Each function reduces its argument to a
+// small interval. In this interval a polynomial is exact to the last digit. The polynomials were
+// fitted by weighted least squares to float64 values (Lawson's iteration). The error is at most 1.5
+// units in the last place, compared with float64. Infinities, NaN and subnormal numbers are
+// correct.
 // Test: tests/cuda/host/test_float_math.py
 #pragma once
 
@@ -35,8 +36,8 @@ MINIDL_INLINE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b
 // Returns 2^n for an integer n in [-126, 127]: n is put into the exponent field.
 MINIDL_INLINE float minidl_power_of_two(int n) { return minidl_float((unsigned)(n + 127) << 23); }
 
-// Returns e^r 2^n for |r| <= ln(2) / 2. 2^n is split into two factors, because 2^n alone could be
-// subnormal or infinite although the product is not.
+// Returns e^r 2^n for |r| <= ln(2) / 2. 2^n is split into two factors. Without this, 2^n may be
+// infinite or subnormal where e^r 2^n is not.
 MINIDL_INLINE float minidl_exp_scaled(float r, int n) {
   float p = 0.001381446490995586f;
   p = p * r + 0.008368780836462975f;
@@ -48,7 +49,7 @@ MINIDL_INLINE float minidl_exp_scaled(float r, int n) {
   return p * minidl_power_of_two(half) * minidl_power_of_two(n - half);
 }
 
-// e^x = 2^n e^r,  n = round(x / ln 2),  r = x - n ln 2. ln 2 has two parts, so that the difference
+// e^x = 2^n e^r, n = round(x / ln 2), r = x - n ln 2. ln 2 is the sum of two constants, so that r
 // is exact.
 MINIDL_INLINE float expf(float x) {
   x = x > 89.0f ? 89.0f : x;  // infinity from 88.73 up
@@ -65,7 +66,7 @@ MINIDL_INLINE float exp2f(float x) {
   x = x < -151.0f ? -151.0f : x;
   float t = x + 12582912.0f;
   float f = x - (t - 12582912.0f);
-  // 2^f = e^(f ln 2), with ln 2 in two parts
+  // 2^f = e^(f ln 2), where ln 2 is the sum of two constants
   return minidl_exp_scaled(f * 0.693147182464599609f + f * -1.90465429995776804e-9f,
                            (int)(minidl_bits(t) - 0x4b400000u));
 }
@@ -74,7 +75,7 @@ MINIDL_INLINE float exp2f(float x) {
 MINIDL_INLINE float logf(float x) {
   bool tiny = x < 1.17549435e-38f;
   float scaled = tiny ? x * 8388608.0f : x;  // a subnormal number times 2^23 is normal
-  // subtract the bits of sqrt(1/2): then the exponent field is e
+  // if the bits of sqrt(1/2) are subtracted, the exponent field is e
   unsigned u = minidl_bits(scaled) - 0x3f3504f3u;
   int exponent = (int)u >> 23;
   float e = (float)exponent - (tiny ? 23.0f : 0.0f);
@@ -95,8 +96,8 @@ MINIDL_INLINE float logf(float x) {
   return x < __builtin_inff() ? result : x;  // infinity and NaN are their own logarithms
 }
 
-// For small x, tanh x is an odd polynomial. Otherwise it is 1 - 2 / (e^2x + 1): the rounding errors
-// of the fraction are small compared with the 1.
+// For small |x|, tanh x is computed by an odd polynomial. For larger |x| it is 1 - 2 / (e^2x + 1).
+// The rounding errors of this fraction are small compared with 1.
 MINIDL_INLINE float tanhf(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.005648307502269745f;
@@ -109,8 +110,8 @@ MINIDL_INLINE float tanhf(float x) {
   return __builtin_copysignf(a < 0.625f ? near : far, x);
 }
 
-// For small x, erf x is an odd polynomial. Otherwise it is 1 - e^q(|x|), where q is a polynomial
-// for log(erfc).
+// For small |x|, erf x is computed by an odd polynomial. For larger |x| it is 1 - e^q(|x|), where q
+// is a polynomial for log(erfc).
 MINIDL_INLINE float erff(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.000595373916439712f;
@@ -134,7 +135,7 @@ MINIDL_INLINE float erff(float x) {
 }
 MINIDL_INLINE float erfcf(float x) { return __builtin_erfcf(x); }
 
-// The other functions call libm. They are correct, but a loop over them is not vectorised.
+// The other functions call libm. They are correct, but a loop that uses them is not vectorised.
 #define MINIDL_LIBM(NAME)                                                          \
   MINIDL_INLINE float NAME##f(float x) { return __builtin_##NAME##f(x); }          \
   MINIDL_INLINE float NAME(float x) { return __builtin_##NAME##f(x); }             \
@@ -143,7 +144,8 @@ MINIDL_INLINE float erfcf(float x) { return __builtin_erfcf(x); }
   MINIDL_INLINE float NAME##f(float x, float y) { return __builtin_##NAME##f(x, y); }          \
   MINIDL_INLINE float NAME(float x, float y) { return __builtin_##NAME##f(x, y); }             \
   MINIDL_INLINE double NAME(double x, double y) { return __builtin_##NAME(x, y); }
-// The float overload calls a function of this file, the double overload calls libm.
+// With a float argument these names call a function of this file, with a double argument they call
+// libm.
 #define MINIDL_OVERLOAD(NAME)                                                      \
   MINIDL_INLINE float NAME(float x) { return NAME##f(x); }                         \
   MINIDL_INLINE double NAME(double x) { return __builtin_##NAME(x); }
@@ -204,7 +206,7 @@ MINIDL_INLINE float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 MINIDL_INLINE float __frsqrt_rn(float x) { return rsqrtf(x); }
 MINIDL_INLINE float __frcp_rn(float x) { return 1.0f / x; }
 
-// Conversions: _rn to nearest even, _rz toward zero, _rd down, _ru up.
+// Conversions. _rn rounds to nearest, ties to even, _rz toward zero, _rd down, _ru up.
 MINIDL_INLINE int __float2int_rn(float x) { return (int)__builtin_rintf(x); }
 MINIDL_INLINE int __float2int_rz(float x) { return (int)x; }
 MINIDL_INLINE int __float2int_rd(float x) { return (int)__builtin_floorf(x); }
@@ -214,8 +216,7 @@ MINIDL_INLINE float __uint2float_rn(unsigned i) { return (float)i; }
 MINIDL_INLINE unsigned __float2uint_rz(float x) { return (unsigned)x; }
 MINIDL_INLINE int lrintf(float x) { return (int)__builtin_rintf(x); }
 
-// min and max for two equal types. Two different types are converted by C's usual rules, as in
-// CUDA.
+// min and max. If the two arguments have different types, C's usual rules convert them, as in CUDA.
 #define MINIDL_MIN_MAX(T)                                             \
   MINIDL_INLINE T min(T a, T b) { return b < a ? b : a; }             \
   MINIDL_INLINE T max(T a, T b) { return a < b ? b : a; }

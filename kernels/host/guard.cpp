@@ -6,11 +6,12 @@
 //
 //     watchdog: a separate thread. Ten times a second it looks for a launch that has made no
 //     progress in 20 seconds of processor time, or that still runs two seconds after Ctrl-C. It
-//     sends SIGURG to the launch's thread (by default a process ignores SIGURG). The handler jumps
-//     back as above.
+//     sends the signal SIGURG, which a process ignores by default, to the thread of this launch.
+//     The handler jumps back in the same way.
 //
 // A stopped launch may have written only a part of its arrays. If a signal does not come from a
-// kernel, the earlier handler gets it.   Test: tests/cuda/host/test_guard.py
+// kernel, it is passed to the handler that was installed before.
+// Test: tests/cuda/host/test_guard.py
 #include "guard.h"
 
 #include <errno.h>
@@ -35,8 +36,8 @@ const int kSlots = 512;                  // CPU threads that run kernels at the 
 const size_t kSignalStackBytes = 64 << 10;
 const size_t kStackBytes = 256 << 20;    // if the main thread's stack has no limit
 const double kPollSeconds = 0.1, kDozeSeconds = 2, kGraceSeconds = 2;
-// Processor time without progress. In a correct kernel no unit of work takes this long.
-// $MINIDL_WATCHDOG sets another limit. 0 switches it off.
+// The limit for processor time without progress. In a correct kernel no unit of work takes this
+// long. The environment variable MINIDL_WATCHDOG sets another limit. 0 means no limit.
 const double kLimitSeconds = 20;
 
 enum Why { NOTHING, FAULT, ENDLESS, INTERRUPTED, SENTENCE };
@@ -106,7 +107,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   registers(context, s->fault, stack);
   s->fault.stack = stack;
 #ifdef SI_KERNEL
-  // the address has more than 47 bits: the processor does not report it
+  // the processor does not report an address with more than 47 bits
   if (info->si_code == SI_KERNEL) s->fault.address = ~0ull;
 #endif
   bool memory = signal == SIGSEGV || signal == SIGBUS;
@@ -132,7 +133,7 @@ void on_interrupt(int signal, siginfo_t* info, void* context) {
 void take(int signal, void (*handler)(int, siginfo_t*, void*), struct sigaction& before) {
   struct sigaction now = {};
   now.sa_sigaction = handler;
-  // NODEFER: the handler jumps away and never returns, but the signal must be able to come again
+  // NODEFER: the handler does not return but jumps back, and the signal must be able to come again
   now.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | (signal == SIGINT ? 0 : SA_RESTART);
   sigemptyset(&now.sa_mask);
   struct sigaction old;
@@ -182,8 +183,8 @@ bool look() {
     }
     if (s->interrupts != interrupts) {
       double now = clock_of(CLOCK_MONOTONIC);
-      // At first the launch may end by itself: the user's Ctrl-C handler may want to save
-      // something.
+      // After Ctrl-C the launch first gets time to end by itself, because the user's handler may
+      // save something.
       if (s->interrupted_at == 0) s->interrupted_at = now;
       else if (now - s->interrupted_at > kGraceSeconds) stop(s, INTERRUPTED);
     }
@@ -225,9 +226,9 @@ void release(void* slot) {
   s->claimed = 0;
 }
 
-// If the main thread's stack has no limit (`ulimit -s unlimited`), an endless recursion would take
-// all memory. So this function puts a page without access kStackBytes below the present end of the
-// stack.
+// If the main thread's stack has no limit (`ulimit -s unlimited`), an endless recursion takes all
+// memory. So this function puts a page without access below the stack, kStackBytes from its present
+// end.
 void bound_stack() {
 #ifdef MAP_FIXED_NOREPLACE
   rlimit limit;
@@ -239,7 +240,7 @@ void bound_stack() {
 #endif
 }
 
-// The first launch on this CPU thread takes a slot, and makes a stack for signals.
+// Called for the first launch on a CPU thread. Takes a slot, and makes a stack for signals.
 void claim() {
   for (Slot* s = slots; s < slots + kSlots && !mine; ++s)
     if (!s->claimed && __sync_bool_compare_and_swap(&s->claimed, 0, 1)) mine = s;

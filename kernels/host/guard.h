@@ -1,5 +1,5 @@
-// A kernel runs under a guard (guard.cpp). An error that would end the process ends only the
-// launch.
+// A kernel runs under a guard (guard.cpp). So an error such as a wild pointer ends only the launch,
+// not the process.
 #pragma once
 
 // Runs body(context, begin, end). Returns false if `body` had to be stopped. minidl_error() then
@@ -10,11 +10,12 @@ void minidl_progress();  // a block, or a part of the units, has ended
 // Ends the launch that runs on this CPU thread. Called from inside the kernel.
 [[noreturn]] void minidl_end_launch(const char* sentence);
 // These two functions are in fibre.cpp. minidl_in_fibres returns true if fibres run on this CPU
-// thread. Then threadIdx belongs to the running fibre. minidl_abandon_fibres drops all fibres.
+// thread. Then threadIdx belongs to the running fibre. After minidl_abandon_fibres no fibre of the
+// block runs again.
 bool minidl_in_fibres();
 void minidl_abandon_fibres();
 
-// Tells session.cpp where and why a signal stopped the last guarded launch of this CPU thread.
+// Where and why a signal stopped the last guarded launch of this CPU thread, for session.cpp.
 struct MinidlFault {
   int signal;  // 0: no signal stopped it
   unsigned long long pc, address, stack;

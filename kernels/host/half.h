@@ -9,7 +9,8 @@ MINIDL_INLINE float minidl_half_to_float(unsigned short h) {
   unsigned normal = magnitude + ((127u - 15u) << 23);  // a float's exponent bias is 127, not 15
   // infinity and NaN keep an exponent of all ones
   unsigned special = magnitude + ((255u - 31u) << 23);
-  // Subnormal, m * 2^-24: use m as the mantissa of a number with exponent -14, then subtract 2^-14.
+  // A subnormal half is m * 2^-24. So use m as the mantissa of a float with exponent -14, and
+  // subtract 2^-14.
   float subnormal = minidl_float(magnitude + (113u << 23)) - 6.103515625e-05f;
   unsigned bits = magnitude < 0x00800000u ? minidl_bits(subnormal) : magnitude >=
       0x0f800000u ? special : normal;
@@ -18,10 +19,11 @@ MINIDL_INLINE float minidl_half_to_float(unsigned short h) {
 
 MINIDL_INLINE unsigned short minidl_float_to_half(float f) {
   unsigned bits = minidl_bits(f), sign = bits & 0x80000000u, magnitude = bits ^ sign;
-  // Round to nearest even: add just under half a unit of the last bit that is kept, and one more if
-  // this bit is 1.
+  // Round to nearest, ties to even. The half keeps 10 bits of the mantissa, and 13 bits are cut. So
+  // add 0xfff, and one more if the last kept bit is 1.
   unsigned normal = (magnitude - ((127u - 15u) << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
-  // Subnormal: adding 0.5 moves the last bit to 2^-24. The processor rounds.
+  // For a subnormal half: a float at 0.5 has the unit 2^-24 in its last bit. So adding 0.5 makes
+  // the processor round to this unit.
   unsigned subnormal = minidl_bits(minidl_float(magnitude) + 0.5f) - 0x3f000000u;
   unsigned special = magnitude > 0x7f800000u ? 0x7e00u | (magnitude >> 13 & 0x1ffu) : 0x7c00u;
   unsigned half = magnitude < 0x38800000u ? subnormal : magnitude >= 0x47800000u ? special : normal;

@@ -1,13 +1,13 @@
-// Local arrays in the check form. Each array lies between two guards, and has a list of its bytes
-// that were written. minidl/cuda/checks/hooks.py turns `float sum[4];` into
+// Checks local arrays, in the check form. Each array lies between two guards, and a list tells
+// which of its bytes were written. minidl/cuda/checks/hooks.py replaces `float sum[4];` by
 //
 //     MinidlLocal<float[4]> minidl_sum("sum"); auto& sum = minidl_sum.a;
 //
 //     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer hits a guard
 //
-// An array may be declared in inner braces: { float four[4]; p = four; } p[0]. After the braces
-// such an array is remembered until its function returns. Until then its memory is not used again
-// (-fstack-reuse=none).
+// A kernel may declare an array in inner braces, and use it after the braces through a pointer: {
+// float four[4]; p = four; } p[0]. To find such an error, the array is remembered until its
+// function returns. Until then its memory is not used for other variables (-fstack-reuse=none).
 //
 // Test: tests/cuda/checks/test_check_child.py
 #include "locals.h"
@@ -16,8 +16,8 @@
 
 namespace {
 
-const int kMaxLocals = 32;  // variables of one thread at the same time; more are not watched
-const int kMaxEnded = 16;   // variables of a thread whose braces have ended; older: forgotten
+const int kMaxLocals = 32;  // most variables of a thread at a time. More are not checked
+const int kMaxEnded = 16;   // most variables of a thread that are remembered after their braces
 const u64 kGuard = 64;      // as in check.h
 
 struct Local {
@@ -28,7 +28,7 @@ struct Local {
   int elements() const { return bytes == element ? 0 : bytes / element; }  // 0: not an array
 };
 
-// depth: the number of calls that had not returned at the declaration.
+// depth: the number of functions that were running at the declaration.
 struct Ended {
   u64 begin, bytes;
   const char* name;
@@ -40,7 +40,7 @@ struct Locals {
   Local all[kMaxLocals];
   int n;
   Ended ended[kMaxEnded];
-  int n_ended, depth;  // depth: calls that have not returned
+  int n_ended, depth;  // depth: the number of running functions
 } of_thread[1024];
 
 Locals& mine() { return of_thread[running_thread() - clocks.first]; }
@@ -111,7 +111,7 @@ MINIDL_EXPORT void minidl_local_begins(const char* name, void* p, u64 bytes, int
                                        int has_values) {
   if (!active) return;
   Locals& l = mine();
-  for (int i = 0; i < l.n_ended;)  // forgets what a loop declares again at the same place
+  for (int i = 0; i < l.n_ended;)  // forgets a variable that a loop declares again
     if (l.ended[i].begin - (u64)p < bytes || (u64)p - l.ended[i].begin < l.ended[i].bytes)
       memmove(&l.ended[i], &l.ended[i + 1], (--l.n_ended - i) * sizeof(Ended));
     else

@@ -1,5 +1,5 @@
-// The functions that check.cpp and locals.cpp call in each other. They watch the local arrays of a
-// kernel in the check form.
+// The functions by which check.cpp and locals.cpp call each other. In the check form they watch the
+// local arrays of a kernel.
 #pragma once
 #include "watch.h"
 

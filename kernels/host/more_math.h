@@ -1,14 +1,15 @@
-// The rest of CUDA's math functions and conversions. They call libm, or have one line each. None is
-// vectorised. Two groups of functions are missing: arithmetic that rounds toward zero, up or down
-// (__fadd_rz and the like), and arithmetic on packed bytes (__vadd4 and the like).
+// The other math functions and conversions of CUDA. They call libm, or have only one line. A loop
+// that uses them is not vectorised. Two groups of functions are missing. One is arithmetic that
+// rounds toward zero, up or down, such as __fadd_rz. The other is arithmetic on packed bytes, such
+// as __vadd4.
 // Test: tests/cuda/host/test_more_math.py
 #pragma once
 
 MINIDL_LIBM(acosh) MINIDL_LIBM(asinh) MINIDL_LIBM(atanh) MINIDL_LIBM(logb)
 MINIDL_LIBM2(fdim) MINIDL_LIBM2(remainder) MINIDL_LIBM2(nextafter)
 
-// Bessel functions, under the names that the linker knows from libm. Only g++ has them as
-// built-ins, and macOS has no j0f.
+// Bessel functions. They are declared with the names that they have in libm, because only g++ has
+// them as built-ins. macOS has no j0f, so the double functions are used.
 #define MINIDL_TEXT(NAME) #NAME
 #define MINIDL_QUOTED(NAME) MINIDL_TEXT(NAME)
 #define MINIDL_LINKED(NAME) __asm__(MINIDL_QUOTED(__USER_LABEL_PREFIX__) #NAME)
@@ -41,8 +42,8 @@ MINIDL_INLINE int ilogb(double x) { return __builtin_ilogb(x); }
 MINIDL_INLINE float nanf(const char*) { return __builtin_nanf(""); }
 MINIDL_INLINE double nan(const char*) { return __builtin_nan(""); }
 
-// Functions that return a result through a pointer. They store the result in this header and not in
-// libm, so that the check form sees the store.
+// Functions that return a result through a pointer. Code of this header, and not of libm, stores
+// the result, so that the check form sees the store.
 MINIDL_INLINE float frexpf(float x, int* e) {
   int n;
   float m = __builtin_frexpf(x, &n);
@@ -79,7 +80,7 @@ MINIDL_INLINE void sincos(double x, double* s, double* c) {
 MINIDL_INLINE void sincos(float x, float* s, float* c) { sincosf(x, s, c); }
 MINIDL_INLINE void __sincosf(float x, float* s, float* c) { sincosf(x, s, c); }
 
-// sin(pi x) and cos(pi x). x modulo 2 is exact.
+// sin(pi x) and cos(pi x). First x is reduced modulo 2, which is exact.
 MINIDL_INLINE double sinpi(double x) {
   double r = __builtin_fmod(x, 2.0);
   return r == __builtin_trunc(r) ? __builtin_copysign(0.0, x) : __builtin_sin(M_PI * r);
@@ -93,8 +94,8 @@ MINIDL_INLINE float cospif(float x) { return (float)cospi(x); }
 MINIDL_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
 MINIDL_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
 
-// Lengths of vectors, and their reciprocals. The float functions compute in double, where the
-// square of a float cannot overflow.
+// Lengths of vectors, and their reciprocals. The float functions compute in double, because the
+// square of a float cannot overflow in double.
 MINIDL_INLINE float norm3df(float a, float b, float c) {
   return (float)__builtin_sqrt((double)a * a + (double)b * b + (double)c * c);
 }
@@ -157,8 +158,8 @@ MINIDL_INLINE unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 4; ++i) c += (a >> 8 * i & 255) * (b >> 8 * i & 255);
   return c;
 }
-// Returns the place of the offset-th set bit from `base` on, upwards or downwards, or ~0 if there
-// is none.
+// Returns the position of the offset-th set bit of mask, counted upwards from bit `base`. If offset
+// is negative, it is counted downwards. Returns ~0 if there is no such bit.
 MINIDL_INLINE unsigned __fns(unsigned mask, unsigned base, int offset) {
   if (offset == 0) return mask >> base & 1 ? base : ~0u;
   const int step = offset > 0 ? 1 : -1;
@@ -168,8 +169,8 @@ MINIDL_INLINE unsigned __fns(unsigned mask, unsigned base, int offset) {
   return ~0u;
 }
 
-// Conversions. _rn rounds to nearest even, _rz toward zero, _rd down, _ru up. A number that does
-// not fit becomes the nearest number that fits. NaN becomes 0.
+// Conversions. _rn rounds to nearest, ties to even, _rz toward zero, _rd down, _ru up. A number
+// that does not fit becomes the nearest number that fits. NaN becomes 0.
 template <class I, class F> MINIDL_INLINE I minidl_to_integer(F x) {
   const bool is_signed = (I)-1 < (I)0;
   const int bits = 8 * sizeof(I) - is_signed;
@@ -211,7 +212,7 @@ MINIDL_INLINE int __double2loint(double x) { return (int)__double_as_longlong(x)
 MINIDL_INLINE double __hiloint2double(int hi, int lo) {
   return __longlong_as_double((long long)((unsigned long long)(unsigned)hi << 32 | (unsigned)lo));
 }
-// lround and llround round halves away from zero. lrint and llrint round halves to even.
+// lround and llround round a number such as 2.5 away from zero. lrint and llrint round it to even.
 MINIDL_INLINE long lroundf(float x) { return (long)__builtin_roundf(x); }
 MINIDL_INLINE long lround(double x) { return (long)__builtin_round(x); }
 MINIDL_INLINE long lrint(double x) { return (long)__builtin_rint(x); }

@@ -3,11 +3,12 @@
 //     thread t     data = 1;  __threadfence();  atomicAdd(&ticket, 1);       publishes
 //     thread u                                  atomicAdd(&ticket, 1);  x = data;    acquires
 //
-// Everything that t did before its fence comes before everything that u does after its atomic on
-// the same word. The fence also covers what other threads of t's block did before their last common
-// barrier. Suppose that every thread of a block does a fence, then a barrier follows, and then one
-// thread does an atomic. This atomic publishes the accesses of all threads of the block. A volatile
-// access of a flag counts as an atomic. In this model the reader needs no fence.
+// t's atomic comes first, and both atomics are on the same word. Then everything that t did before
+// its fence comes before everything that u does after its atomic. The fence also covers what other
+// threads of t's block did before their last common barrier. Suppose that all threads of a block do
+// a fence and then a barrier. If then one thread does an atomic, this atomic publishes the accesses
+// of all threads of the block. A volatile access of a flag counts as an atomic. In this model u
+// needs no fence.
 // Source: PTX ISA, "Memory consistency model", release and acquire patterns.
 #pragma once
 #include <stdlib.h>
@@ -19,8 +20,8 @@ const int kMaxWords = 1 << 14;  // words by which fences and atomics order threa
 const int kMaxAcquired = 64;    // words from which one thread can acquire
 
 struct Publication {
-  // The accesses of thread `who` are published up to its clock `own`. The accesses of the other
-  // threads of its block are published up to their clock `cover`.
+  // This publishes the accesses of thread `who` up to its clock `own`. It also publishes the
+  // accesses of the other threads of the block up to their clock `cover`.
   unsigned who, own, cover;
   int kind;                  // kind of the fence, as in minidl_fence. 4: published[] counts, too
 };
@@ -62,18 +63,18 @@ struct Acquired {
 struct Order {
   Word words[kMaxWords];
   int n_words, block_threads;
-  // For each thread of the running block. fenced: its clock at its last fence. covered: this fence
-  // also orders the accesses of the block's other threads, up to this clock. before_barrier: the
-  // value of `fenced` at the last barrier.
+  // These arrays have a number for each thread of the running block. fenced: the thread's clock at
+  // its last fence. covered: the clock up to which this fence also orders accesses of other threads
+  // of the block. before_barrier: the value of `fenced` at the last barrier.
   unsigned fenced[1024], covered[1024], before_barrier[1024];
   int kind[1024];
-  // any_fence: there was a fence after the last barrier. at_barrier: there was a fence before the
-  // last barrier, and this fence is not yet published.
+  // any_fence: true if there was a fence after the last barrier. at_barrier: true if a barrier of
+  // the running block came after a fence.
   bool any_fence, at_barrier;
   Acquired acquired[1024], by_block;
-  unsigned* published;  // per thread of the grid: a fence and a barrier covered it up to this clock
-  char* did_atomics;    // per block: 1 after an atomic in global memory
-  unsigned* atomic_at;  // per thread of the grid: its clock at that atomic
+  unsigned* published;  // for each thread of the grid: its clock that is published
+  char* did_atomics;    // for each block: 1 after an atomic in global memory
+  unsigned* atomic_at;  // for each thread of the grid: its clock at its last atomic
 
   void begin(u64 n_blocks, int threads) {
     for (int i = 0; i < n_words; ++i) free(words[i].list);
@@ -134,8 +135,8 @@ struct Order {
     return at;
   }
 
-  // Called when thread t has done an atomic at `address`. first: the `who` (shadow.h) of thread 0
-  // of t's block.
+  // Called when thread t of the block has done an atomic at `address`. first: Access::who
+  // (shadow.h) of thread 0 of the block.
   void atomic(u64 address, int t, unsigned first, bool writes, bool shared) {
     if (!shared) did_atomics[(first - 1) / block_threads] = 1;
     int w = find(address, false);
@@ -167,7 +168,8 @@ struct Order {
     return false;
   }
 
-  // Returns true if an atomic of thread t shows that thread `who` had passed `clock`.
+  // Returns true if fences and atomics order the accesses of thread `who` up to `clock` before the
+  // next access of thread t.
   bool ordered(unsigned who, unsigned clock, int t, bool same_block) const {
     if (known(by_block, who, clock, same_block)) return true;
     if (same_block) return known(acquired[t], who, clock, true);

@@ -1,5 +1,5 @@
-// The body of a loop over units [begin, end), with its context, and the function that runs this
-// loop on several CPU threads.
+// MinidlWork is the body of a loop over units, with its context. minidl_parallel runs the loop on
+// several CPU threads.
 #pragma once
 
 struct MinidlWork {
@@ -9,10 +9,10 @@ struct MinidlWork {
 };
 
 // Runs the work. Returns false if a part had to be stopped. minidl_error() then returns the reason.
-// kernel: a key under which the time of a unit is stored for the next launch, or null.
+// kernel: null, or the key under which the time of one unit is stored for the next launch.
 bool minidl_parallel(const MinidlWork& work, long long n_units, int threads,
                      const void* kernel = nullptr);
 
-// For several launches in a row: between hold and release the threads stay awake.
+// For several launches in a row: between minidl_hold and minidl_release the threads stay awake.
 void minidl_hold(int threads);
 void minidl_release(int threads);

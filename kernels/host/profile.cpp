@@ -1,4 +1,4 @@
-// The profile: joins the accesses of 32 threads that a GPU would make in one request.
+// The profile joins the accesses of a warp's threads that a GPU makes in one memory request.
 //
 //     thread 0  x[0] ... x[32] ...       Between two barriers, each thread numbers its executions
 //     thread 1  x[1] ... x[33] ...       of an instruction. Executions with the same number, in one
@@ -11,8 +11,8 @@
 //              bytes are served by half warps, of 16 bytes by quarter warps.
 //     branch   diverged: threads of one request went to different places
 //
-// The threads of a block run one after the other. A warp's requests stay open until another warp
-// runs, because more threads of the warp may join them.
+// In this engine the threads of a block run one after the other. A warp's requests stay open until
+// another warp runs, because more threads of the warp may join them.
 // Source: CUDA programming guide, "Global Memory", "Shared Memory" (compute capability 5.0 and up).
 // Test: tests/cuda/checks/test_profile.py   Tutorial: tutorials/03_kernel_tour.py
 #include "profile.h"
@@ -25,8 +25,8 @@
 namespace {
 
 struct Request {
-  // mask: the lanes of the request. others: in a branch, the lanes that did not go where the first
-  // lane went.
+  // mask: the lanes of the request. others: for a branch, the lanes that took another way than the
+  // first lane.
   unsigned mask, others;
   u64 address[32];  // in a branch, address[0] is where the first lane went
 };

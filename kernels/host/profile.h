@@ -1,6 +1,6 @@
 // The declarations that check.cpp and profile.cpp share. The profile shows which memory requests a
-// GPU would make for the accesses of a kernel. minidl/cuda/checks/profile.py declares the structs
-// of this file for Python, with the same layouts. Change the two files together.
+// GPU makes for the accesses of a kernel. minidl/cuda/checks/profile.py declares the structs of
+// this file for Python, with the same layouts. Change the two files together.
 #pragma once
 #include "watch.h"
 
@@ -8,7 +8,7 @@ enum { GLOBAL_LOAD, GLOBAL_STORE, GLOBAL_ATOMIC, SHARED_LOAD, SHARED_STORE, SHAR
 
 const int kMaxRows = 1024, kMaxEpochs = 48, kMaxPictures = 6, kColumns = 64;
 
-// The counts of all executions of one instruction, by all warps.
+// The counts of one instruction, added over all its executions by all warps.
 struct ProfileRow {
   unsigned place;
   int what, region, size;
@@ -23,8 +23,8 @@ struct Profile {
   int n_rows, n_epochs, n_pictures, cut;
   ProfileRow rows[kMaxRows];
   int regions[kMaxPictures];
-  // The accesses of block 0. Bit 0 means read, bit 1 means written. A row is a time between two
-  // barriers, and a column is a part of the array.
+  // The accesses of block 0. Bit 0: read, bit 1: written. A row is the time from one barrier to the
+  // next, and a column is a part of the array.
   unsigned char picture[kMaxPictures][kMaxEpochs][kColumns];
 };
 

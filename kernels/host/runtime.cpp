@@ -6,17 +6,16 @@
 //                                         runs the rest, too. If not, a small pool of threads takes
 //                                         the rest in chunks.
 //
-// A thread without work first looks for work in a loop (spinning), then it sleeps. The time of
-// spinning is the time that Python needs between two launches of a training step. A sleeping thread
-// would have to be woken for each launch, and would begin 10 to 50 us later. Inside a plan a thread
-// is kept awake for at most a millisecond. If the ranks of this machine want more threads than it
-// has processors, a thread sleeps at once.
+// A thread without work first looks for work in a loop (it spins), then it sleeps. It spins for the
+// time that Python needs between two launches of a training step. Waking a sleeping thread takes 10
+// to 50 us. Inside a plan a thread spins for at most a millisecond. If the ranks of this machine
+// want more threads than it has processors, a thread does not spin, but sleeps at once.
 //
-// The thread that waits for the last chunks spins for the time of a wake-up, and then sleeps. So it
-// loses at most twice the time of the better choice (Karlin et al. 1990).
+// A thread that waits for the last chunks spins for the time of a wake-up, and then sleeps. So it
+// loses at most twice the time of the better choice, spinning or sleeping (Karlin et al. 1990).
 //
-// This file uses POSIX threads and no C++ library, because a compiler from a wheel (zig) has only
-// these ready for use.
+// This file uses POSIX threads and not the C++ library. The compiler may be zig, from a Python
+// wheel, which has no C++ library that is ready for use.
 #include "runtime.h"
 
 #include <pthread.h>
@@ -50,8 +49,8 @@ static const double kMeetCostSeconds = 8e-6;   // a spinning thread begins at on
 static const double kLookSeconds = 400e-6;     // Python usually takes less between two launches
 static const double kHeldSeconds = 1e-3;       // the longest time to spin, in a launch or a plan
 
-// The stack that Linux gives a thread. macOS gives only 512 KiB, and a flat kernel's local arrays
-// are on this stack.
+// The size of a thread's stack, as on Linux. The default of macOS is only 512 KiB, which is too
+// small for the local arrays of a flat kernel.
 static const size_t kWorkerStackBytes = 8 << 20;
 
 static double now() {
@@ -60,7 +59,8 @@ static double now() {
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-// Returns this rank's share of the machine's processors.
+// Returns the number of processors that this process may use, divided by the number of ranks on
+// this machine.
 static int own_processors() {
   long n = sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef __linux__
@@ -72,10 +72,10 @@ static int own_processors() {
   return (int)(n / (ranks > 1 ? ranks : 1));
 }
 
-// Spins for at most `seconds`, until the word is 0 (if until_zero) or is not 0. Returns true if the
-// word has this value. After the time of a wake-up the thread yields between two looks: if another
-// thread waits for this processor, such as a thread of BLAS or the thread that hands out the work,
-// that thread runs first.
+// Spins for at most `seconds`, until the word is 0 (if until_zero is true) or is not 0. Returns
+// true if the word has this value. After the time of a wake-up the thread also yields in each round
+// of the loop. So another thread that waits for this processor, such as a thread of BLAS, can run
+// first.
 static bool spin(const int* word, bool until_zero, double seconds) {
   const double start = now();
   for (double t = start; t < start + seconds; t = now()) {
@@ -92,15 +92,15 @@ static bool spin(const int* word, bool until_zero, double seconds) {
   return false;
 }
 
-// Runs one job at a time. The threads take its chunks from a counter. The pool is never freed: its
-// threads exist until the process ends.
+// A pool of threads. It runs one job at a time. The threads take chunks of the job from a counter.
+// The pool is never freed, because its threads run until the process ends.
 struct Pool {
   pthread_mutex_t mutex, in_use;
   pthread_cond_t wake, done;
   int n_workers, working, wanted;
   int processors, spinning;  // spinning: workers that look for work
   bool may_spin;
-  int held;           // running launches and plans, after which more may follow
+  int held;           // the number of running launches and plans
   pthread_t* thread;  // the workers' threads
   int apart_from;     // the workers do not use this processor; -1: none
   const MinidlWork* work;
@@ -131,7 +131,7 @@ static void drain(Pool* p) {
     if (a >= p->end) return;
     if (!run(*p->work, a, a + p->chunk < p->end ? a + p->chunk : p->end)) {
       __atomic_store_n(&p->failed, 1, __ATOMIC_RELAXED);
-      __atomic_store_n(&p->next, p->end, __ATOMIC_RELAXED);  // the rest does not begin
+      __atomic_store_n(&p->next, p->end, __ATOMIC_RELAXED);  // the remaining chunks do not run
       return;
     }
   }
@@ -151,7 +151,7 @@ static void* worker(void* argument) {
       p->spinning--;
     }
     if (p->wanted == 0) pthread_cond_wait(&p->wake, &p->mutex);
-    if (p->wanted == 0) continue;  // a plan begins: work will follow
+    if (p->wanted == 0) continue;  // woken without work: a plan begins, and its work will follow
     p->wanted--;
     p->working++;
     pthread_mutex_unlock(&p->mutex);
@@ -161,9 +161,8 @@ static void* worker(void* argument) {
   }
 }
 
-// Keeps the workers away from the processor of the thread that hands out the work. Linux may wake a
-// thread on the processor of the thread that woke it. Then both threads share the processor until
-// Linux moves one of them, milliseconds later.
+// Keeps the workers away from the processor of the thread that hands out the work. Without this,
+// Linux may run both threads on one processor, and move one of them only milliseconds later.
 static void keep_apart(Pool* p) {
 #ifdef __linux__
   cpu_set_t set;
@@ -219,7 +218,7 @@ static bool share(Pool* p, const MinidlWork& work, long long begin, long long en
   return good;
 }
 
-// A child process has none of the threads, so it starts with a new pool.
+// After a fork, the child process has none of the pool's threads. So it starts with a new pool.
 static void after_fork() { pool = new_pool(); }
 __attribute__((constructor)) static void start() {
   pool = new_pool();
@@ -237,8 +236,8 @@ static bool run_here(const MinidlWork& work, long long begin, long long end) {
 }
 
 // Returns the place where the time of one unit in a kernel's last launch is stored. The value 0
-// means no launch yet. Two kernels may have the same entry. Then a launch may be shared among
-// threads without need, or may not be shared although it should.
+// means that there was no launch yet. Two kernels may have the same place. Then the time may be
+// wrong for one of them, and its launch runs on too many or too few threads.
 static double* seconds_of_unit(const void* kernel) {
   static double seconds[1024];
   return &seconds[(unsigned long long)kernel / 16 % 1024];
@@ -249,14 +248,15 @@ bool minidl_parallel(const MinidlWork& work, long long n, int threads, const voi
   double unknown = 0, *unit = kernel ? seconds_of_unit(kernel) : &unknown;
   double start = now();
   long long first = 0;
-  if (*unit < 10 * kWakeCostSeconds) {  // else the units are long: all threads begin at once
+  if (*unit < 10 * kWakeCostSeconds) {  // if not, all threads begin at once
     first = n / 256 > 0 ? n / 256 : 1;
     if (!run(work, 0, first)) return false;
     *unit = (now() - start) / first;
   }
   bool awake = __atomic_load_n(&pool->spinning, __ATOMIC_RELAXED) > 0;
   double cost = awake ? kMeetCostSeconds : kWakeCostSeconds;
-  // If another Python thread uses the pool, do not wait for it: run the work on this thread.
+  // If another Python thread uses the pool, this thread does not wait for it, but runs the work
+  // itself.
   bool good;
   if (*unit * (n - first) > cost && pthread_mutex_trylock(&pool->in_use) == 0) {
     good = share(pool, work, first, n, threads);

@@ -4,15 +4,17 @@
 #pragma once
 #include "vector_types.h"
 
-// Returns the size of a type in bytes, or 0 for a struct that is only declared.
+// Returns the size of a type in bytes. Returns 0 for a struct that is declared but not defined.
 template <class T, int n_bytes = sizeof(T)> constexpr int minidl_size(int) { return n_bytes; }
 template <class T> constexpr int minidl_size(...) { return 0; }
 
-// What Python packs for one launch. The kernel's arguments follow, in slots of eight bytes.
+// What Python packs for one launch. After the last field come the kernel's arguments, in slots of
+// eight bytes.
 struct MinidlLaunch {
   unsigned grid[3], block[3];
   unsigned long long shared_bytes;
-  // order of threads and blocks. 0: ascending, 1: descending, else: shuffled with this seed
+  // the order of threads and blocks. 0: ascending, 1: descending, another number: shuffled with
+  // this seed
   int order;
   int threads;  // CPU threads at most
   unsigned char arguments[8];
@@ -32,26 +34,26 @@ int minidl_run_fibres(const MinidlLaunch*, MinidlThread);
 const char* minidl_error();
 int minidl_refuse(const char* sentence);  // sets minidl_error(), returns 1
 
-// Functions for a running CUDA thread (fibre.cpp). `line` and `file` are where the kernel calls
-// them.
+// Functions that a running CUDA thread calls (fibre.cpp). `file` and `line`: the place of the call
+// in the kernel.
 int minidl_syncthreads(int op, int value, const char* file, int line);  // op: see MINIDL_BARRIER_*
 void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result,
                  const char* file, int line);
-// waits for all threads of a tile of n_threads, which is larger than a warp
+// waits for all threads of a tile. n_threads: the size of the tile, which is larger than a warp
 void minidl_tile_barrier(int n_threads, const char* file, int line);
 void minidl_returned(const char* file, int line);
-// lets other threads run; atomics call it now and then
+// lets other threads run. Atomics call it now and then
 void minidl_spin(const char* file, int line);
 void* minidl_dynamic_shared();
-// registers bytes that must not change in this launch: see MINIDL_GUARD
+// registers bytes that must not change in this launch (MINIDL_GUARD below)
 void minidl_guard(const char* name, struct MinidlBefore* before, char* behind, char* after);
 unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
 void minidl_fail(const char* sentence, const char* file, int line);
 
-// The part for the check form (check.cpp). The engine tells check.cpp when threads have reached a
-// barrier. check.cpp can end a launch. It can also ask for the addresses of the stacks and of the
-// other memory.
+// The rest is for the check form. Through MinidlObserver the fibre engine tells check.cpp when
+// threads have reached a barrier. check.cpp can end a launch (minidl_stop). It can also ask where
+// the stacks and the other memory are (minidl_memory).
 struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
@@ -70,8 +72,8 @@ struct MinidlMemory {
 MinidlMemory minidl_memory();
 }
 
-// Device functions read these variables. Kernels have parameters with the same names.
-// With the model initial-exec, the code finds these variables without a call.
+// Device functions read these variables. Kernels have parameters with the same names, which hide
+// them. With the model initial-exec, the code finds thread-local variables without a call.
 #define MINIDL_THREAD_LOCAL \
   __attribute__((visibility("default"), tls_model("initial-exec"))) __thread
 extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
@@ -79,11 +81,10 @@ extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
 // In a plain launch one guard lies before each __shared__ variable, and another guard lies after
 // it. A guard is MINIDL_GUARD_BYTES bytes with a fixed pattern (32 doubles). Both guards are
-// needed, because some compilers place the next variable after this one, and others place it before
-// this one.
-// At the end of every block the engine compares these bytes with the pattern.
-// minidl/cuda/host/shared.py declares the bytes and inserts MINIDL_GUARD after the variable. The
-// first thread of a launch that comes to MINIDL_GUARD tells the engine.
+// needed, because some compilers place the next variable after this one, and others place it
+// before. At the end of every block the engine compares the guards with the pattern.
+// minidl/cuda/host/shared.py declares the guards, and inserts MINIDL_GUARD after the variable. The
+// first thread of a launch that comes to MINIDL_GUARD registers the guards with the engine.
 enum { MINIDL_GUARD_BYTES = 256 };
 struct MinidlBefore {
   unsigned launch;  // the last launch that came to MINIDL_GUARD
@@ -94,8 +95,8 @@ extern MINIDL_THREAD_LOCAL unsigned minidl_launch_number;
   if (minidl_before_##NAME.launch != minidl_launch_number)                                    \
     minidl_guard(#NAME, &minidl_before_##NAME, minidl_guard_##NAME + sizeof(NAME), minidl_after_##NAME);
 
-// An argument from Python. It converts to the pointer type of the kernel's parameter (Python has
-// compared the types).
+// A pointer argument from Python. It converts to any pointer type, because Python has already
+// compared the array's type with the kernel's parameter.
 struct MinidlPointer {
   void* p;
   explicit MinidlPointer(void* p) : p(p) {}

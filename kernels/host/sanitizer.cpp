@@ -1,6 +1,7 @@
-// A kernel that is compiled with the compiler's sanitizers calls functions: at each load, store and
-// atomic, and where a check of the compiler fails. The kernel is not linked with the compiler's
-// libraries. It finds the functions in this file, which pass everything to check.cpp.
+// A kernel that is compiled with the compiler's sanitizers calls a function at each load, store and
+// atomic. It also calls a function where a check of the compiler fails. The kernel is not linked
+// with the compiler's libraries. Instead, it calls the functions of this file, which pass
+// everything to check.cpp.
 //
 //     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p),
 //                                              __tsan_write4(p), __ubsan_handle_out_of_bounds(...)
@@ -21,9 +22,9 @@ HOOK __tsan_vptr_read(void**) {}
 HOOK __tsan_vptr_update(void**, void*) {}
 HOOK __tsan_read_range(void* p, unsigned long n) { minidl_access((u64)p, n, READ, HERE); }
 HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRITE, HERE); }
-// clang does not check alignment when a struct is copied, such as a float4. But it calls
-// __tsan_read and __tsan_write only for addresses that it assumes to be aligned (to 8 bytes at
-// most). For other addresses it calls functions with "unaligned" in their names.
+// clang does not check the alignment when a struct such as a float4 is copied. So the alignment is
+// checked here. clang calls __tsan_read and __tsan_write only for addresses that should be aligned
+// (to at most 8 bytes). For other addresses it calls functions with "unaligned" in their names.
 #ifdef __clang__
 #define ALIGNED(p, n) \
   if ((u64)p % (n < 8 ? n : 8)) minidl_misaligned((u64)p, n, "'value of " #n " bytes'", HERE)
@@ -97,12 +98,12 @@ HOOK_OF(void*) __tsan_memset(void* to, int value,
 ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32)
 ATOMICS(unsigned long long, 64)
 
-// In cuda_host.h __threadfence() is sequentially consistent, __threadfence_block() is
-// acquire-release.
+// The order tells which fence the kernel has called: in cuda_host.h __threadfence() is sequentially
+// consistent, and __threadfence_block() is acquire-release.
 HOOK __tsan_atomic_thread_fence(int order) { minidl_fence(order == __ATOMIC_SEQ_CST ? 1 : 2); }
 HOOK __tsan_atomic_signal_fence(int) {}
 
-// ---- the compiler's own checks. The layouts are from UBSan's runtime interface ----
+// ---- the compiler's own checks: structs with the layouts of UBSan's runtime ----
 
 struct SourceLocation { const char* file; unsigned line, column; };
 struct TypeDescriptor { unsigned short kind, info; char name[1]; };

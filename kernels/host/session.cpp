@@ -6,9 +6,10 @@
 //       v                          _exit
 //     reads outcomes and results, in memory that both processes share
 //
-// So no error of a kernel can end Python. The child runs only this library and the kernel. Arrays
-// and stacks lie at other addresses in each launch. So a pointer that a kernel kept from an earlier
-// launch points to unused memory.   Test: tests/cuda/checks/test_check_child.py
+// So no error of a kernel can end Python. The child runs only this library and the kernel. In each
+// launch, arrays and stacks lie at new addresses. So if a kernel keeps a pointer from an earlier
+// launch, it points to unused memory, and its use is found.
+// Test: tests/cuda/checks/test_check_child.py
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,9 +49,9 @@ struct CheckLaunch {
   int n_given, n_variables, n_orders, unused;
 };
 
-// No other code uses these addresses. They have at most 47 bits, and every machine has addresses of
-// 47 bits. Stacks use the same addresses again after kRing launches. Arrays use their addresses
-// again at the end of their range.
+// The address ranges for stacks and arrays. No other code uses them. The addresses have at most 47
+// bits, which every machine allows. Stacks use the same addresses again after kRing launches.
+// Arrays begin again when they reach the end of their range.
 const u64 kArenas = 0x200000000000, kStacks = 0x300000000000, kStackStep = 1ull << 31;
 const int kRing = 64;
 u64 next_arena = kArenas;
@@ -78,7 +79,7 @@ void on_tick(int, siginfo_t*, void* context) {
   MinidlFault f = {};
   unsigned long long stack;
   minidl_pc_of(context, &f, &stack);
-  // The pc may lie between two lines, in our own code. Then the last access is the nearest place.
+  // The pc may lie in code of this library. Then the place of the last access is the nearest place.
   unsigned here = in_kernel(f.pc) ? f.pc - code_base + 1 : last_place;
   Finding& found = add_finding(ENDLESS, here, last_place, -1, 0);
   found.fatal = 1;
@@ -92,8 +93,9 @@ void on_tick(int, siginfo_t*, void* context) {
   _exit(0);
 }
 
-// Collects the calls that have not returned, innermost first: words of the stack that point into
-// the kernel's code. Some of these words may be old, and belong to no call.
+// Collects the places of the calls that have not returned, innermost first. These are the words of
+// the stack that point into the kernel's code. A few of the words may be old, and belong to no
+// running call.
 void calls_on_stack(u64 stack, Finding& f) {
   u64 own = places.stacks_begin + (running_thread() - clocks.first) * places.stack_bytes;
   u64 at = stack > own + places.stack_guard ? stack : own + places.stack_guard;
@@ -262,8 +264,8 @@ MINIDL_EXPORT int minidl_check_start(const CheckLaunch* launch) {
   return pid;
 }
 
-// Returns memory, filled with zeros, that the child shares, or null. fresh: at an unused address,
-// for arrays.
+// Returns memory that the child process shares, filled with zeros. Returns null if there is none.
+// fresh: true for arrays, which get an address that was not used before.
 MINIDL_EXPORT void* minidl_check_map(u64 bytes, int fresh) {
   const u64 page = 1 << 16;
   void* hint = fresh ? (void*)next_arena : nullptr;

@@ -1,6 +1,6 @@
-// Shared by check.cpp (one access) and session.cpp (a launch in several orders).
-// minidl/cuda/checks/hooks.py declares the structs of this file for Python, with the same layouts.
-// Change the two files together.
+// The declarations that check.cpp and session.cpp share. check.cpp checks one access, session.cpp
+// runs a launch in several orders of threads. minidl/cuda/checks/hooks.py declares the structs of
+// this file for Python, with the same layouts. Change the two files together.
 #pragma once
 #include "runtime.h"
 #include "shadow.h"
@@ -24,7 +24,7 @@ struct Finding {
 struct Traffic {
   u64 loads, load_bytes, stores, store_bytes, atomics, atomic_bytes;
 };
-// A variable of the kernel: __shared__ (rows is -1 if dynamic), or __device__.
+// A __shared__ or __device__ variable of the kernel. For dynamic shared memory, rows is -1.
 struct Variable {
   const char* name;
   int element, rows, columns, is_shared;
@@ -34,7 +34,8 @@ struct GivenRegion {
   unsigned granule, is_const, uninitialised, unused;
 };
 
-// The result of one order of threads, in memory that the child shares with Python's process.
+// The result of a launch with one order of threads. It lies in memory that the child process shares
+// with Python's process.
 struct Outcome {
   int finished, stopped, n_findings, n_regions, n_notes;
   int differs_in;  // a region whose bytes differ from the first order's, or -1

@@ -1,18 +1,18 @@
-// Shadow memory: for every element of the arrays and of shared memory, it stores which thread
-// accessed it last, and when. So one can tell whether two accesses are ordered. Ordered accesses
-// come in the same order on a GPU, too.
+// Shadow memory stores, for every element of the arrays and of shared memory, which thread accessed
+// it last, and when. So the check form can tell whether two accesses are ordered. On a GPU, ordered
+// accesses always happen in this order.
 //
-//     thread t     w s[3] ---- barrier ---- r s[4]
-//                  (r: reads, w: writes.) Each thread has a clock. Every barrier and every
-//                  __syncwarp advances the clock.
-//     clock        1          |  2         |
-//                                          An access (t, clock) came before the access of u now if
+//     thread t     w s[3] ---- barrier ---- r s[4]          r: reads, w: writes
+//     clock        1              |         2
 //     thread u     r s[4] ---- barrier ---- w s[3]
-//                  - t has since passed a barrier of the whole block, or
-//                  - both t and u have since passed the same __syncwarp, or sync() of a tile.
+//
+// Each thread has a clock. Every barrier and every __syncwarp advances the clock. An earlier access
+// of thread t is ordered before the present access of thread u if, between the two accesses,
+//   - the whole block has passed a barrier, or
+//   - both t and u have passed the same __syncwarp, or the same sync() of a tile.
 // Two accesses of one element race if they are not ordered and one of them is a write. Atomics do
-// not race with each other. Threads of different blocks are ordered only by fences and atomics
-// (order.h). This is FastTrack (Flanagan & Freund 2009), with CUDA's barriers.
+// not race with each other. Accesses of different blocks are ordered only by fences and atomics
+// (order.h). The method is FastTrack (Flanagan & Freund 2009), with CUDA's barriers.
 #pragma once
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +34,8 @@ struct Cell {
   Access block_read;           // the last read of another block
 };
 
-// A piece of memory with its cells. A cell is one element: two threads may write neighbours, but
-// not the same element.
+// A piece of memory with its cells. A cell belongs to one element, because two threads may write
+// two neighbours, but not the same element.
 struct Region {
   u64 begin, bytes;
   unsigned granule;  // bytes of a cell
@@ -44,8 +44,8 @@ struct Region {
 
   void allocate() { cells = (Cell*)calloc(bytes / granule + 1, sizeof(Cell)); }
 
-  // Called for an access smaller than an element (bytes of a float). From now on a cell is one
-  // byte.
+  // Called if an access is smaller than an element, such as one byte of a float. From then on a
+  // cell belongs to one byte.
   void refine() {
     Cell* fine = (Cell*)calloc(bytes + 1, sizeof(Cell));
     for (u64 i = 0; i < bytes; ++i) fine[i] = cells[i / granule];
@@ -59,10 +59,10 @@ struct Region {
 struct Clocks {
   unsigned clock[1024];
   unsigned at_barrier;  // accesses before the block's last barrier have at most this clock
-  // met[u][lane]: the clock of this lane of u's warp at the last __syncwarp of both
+  // met[u][lane]: the clock of lane `lane` of u's warp at the last __syncwarp that both reached
   unsigned met[1024][32];
-  // Like at_barrier, for the last barrier of a tile that is larger than a warp. Tile k of n threads
-  // has number 1024 / n + k.
+  // The same as at_barrier, for barriers of a tile that is larger than a warp. Tile k of n threads
+  // has the index 1024 / n + k.
   unsigned at_tile[32];
   unsigned first;  // `who` of the block's thread 0
   int n;
@@ -88,9 +88,9 @@ struct Clocks {
     for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
-  // Called when all of `lanes` have reached a __syncwarp. If an access came before it for one of
-  // these lanes, it now comes before the next accesses of all of them. So each lane gets the
-  // largest entries of `met` of these lanes, and their present clocks.
+  // Called when all of `lanes` have reached a __syncwarp. If an access is ordered before one of
+  // these lanes, it is now ordered before all of them. So each of the lanes gets the largest
+  // entries of `met` of all the lanes, and their present clocks.
   void warp_barrier(int warp, unsigned lanes) {
     unsigned joined[32] = {};
     int begin = warp * 32;
@@ -112,7 +112,8 @@ struct Clocks {
 
   bool same_block(const Access& a) const { return a.who - first < (unsigned)n; }
 
-  // Returns true if `a` came before the present access of thread `me` of the running block.
+  // Returns true if access `a` is ordered before the present access of thread `me` of the running
+  // block.
   bool ordered(const Access& a, int me, bool shared, const Order& order) const {
     unsigned t = a.who - first;
     if (a.who == 0 || t == (unsigned)me) return true;

@@ -1,6 +1,6 @@
-// Tensor cores on a CPU, lane by lane. Each lane asks other lanes for the fragments that its
-// elements need. tensor_core.cuh shows the layout of the fragments. If a lane is missing, the fibre
-// engine reports it, as in any shuffle.
+// The functions of tensor_core.cuh on a CPU. Each lane computes its elements, and gets the
+// fragments that it needs from other lanes by shuffles. tensor_core.cuh shows the layout of the
+// fragments. If a lane is missing, the fibre engine reports it, as in any shuffle.
 // Test: tests/cuda/host/test_tensor_core.py
 #pragma once
 
@@ -10,9 +10,9 @@ MINIDL_INLINE float minidl_half_of(unsigned int pair, int which) {
   return minidl_half_to_float((unsigned short)(pair >> 16 * which));
 }
 
-// A lane computes columns 2t and 2t + 1 of rows g and g + 8 of `c`. For these it needs the same
-// rows of `a`, which are in lanes 4 g to 4 g + 3. It also needs columns 2t and 2t + 1 of `b`, which
-// are in lanes 8 t to 8 t + 7.
+// Lane 4 g + t computes columns 2t and 2t + 1 of rows g and g + 8 of `c`. For this it needs rows g
+// and g + 8 of `a`, which are in lanes 4 g to 4 g + 3. It also needs columns 2t and 2t + 1 of `b`,
+// which are in lanes 8 t to 8 t + 7.
 MINIDL_INLINE void mma(float* c, const unsigned int* a, const unsigned int* b, MINIDL_HERE) {
   const int lane = minidl_lane(), g = lane / 4, t = lane % 4;
   MinidlFragment mine_a = {{a[0], a[1], a[2], a[3]}}, mine_b = {{b[0], b[1], 0, 0}};
@@ -30,8 +30,8 @@ MINIDL_INLINE void mma(float* c, const unsigned int* a, const unsigned int* b, M
   }
 }
 
-// Lane l reads two neighbours of row l / 4 of each square. Lane 8 square + l / 4 has that row's
-// address.
+// Lane l reads two neighbours of row l / 4 of each square. Lane 8 * square + l / 4 has the address
+// of this row.
 MINIDL_INLINE void load_squares(unsigned int* out, const __half* row, MINIDL_HERE) {
   const int lane = minidl_lane();
   minidl_matrix_row(row, file, line);
@@ -42,7 +42,8 @@ MINIDL_INLINE void load_squares(unsigned int* out, const __half* row, MINIDL_HER
   }
 }
 
-// Reads the transposed squares: lane l reads column l / 4 of rows 2 (l % 4) and 2 (l % 4) + 1.
+// As load_squares, but transposes the squares: lane l reads column l / 4 of rows 2 (l % 4) and 2 (l
+// % 4) + 1.
 MINIDL_INLINE void load_squares_transposed(unsigned int* out, const __half* row, MINIDL_HERE) {
   const int lane = minidl_lane();
   minidl_matrix_row(row, file, line);

@@ -1,9 +1,9 @@
-// __device__, __managed__ and __constant__ variables register their names and addresses. Python
-// reads and writes them (get_global), and the check form watches them. minidl/cuda/host/cpu.py
-// inserts MINIDL_VARIABLE(table) after each declaration.
+// Registers the names and addresses of __device__, __managed__ and __constant__ variables. So
+// Python can read and write them (get_global), and the check form can watch them.
+// minidl/cuda/host/cpu.py inserts MINIDL_VARIABLE after the declaration of each variable.
 #pragma once
 
-// NumPy's name of an element type, or "" if there is none.
+// NumPy's name of an element type, or "" for a type that NumPy does not have.
 template <class V> struct MinidlType { static constexpr const char* name = ""; };
 #define MINIDL_TYPE(T, NAME) \
   template <> struct MinidlType<T> { static constexpr const char* name = NAME; };
@@ -20,7 +20,7 @@ template <class V, size_t n> struct MinidlElement<V[n]> : MinidlElement<V> {};
 template <class V, size_t n> struct MinidlElement<const V[n]> : MinidlElement<V> {};
 template <class V, size_t n> struct MinidlElement<volatile V[n]> : MinidlElement<V> {};
 
-// The element size of T[a][b][c] in bytes, and its last two extents.
+// The size of an element of an array in bytes, and the last two dimensions of the array.
 template <class V> struct MinidlShape { enum { element = sizeof(V), rows = 0, columns = 0 }; };
 template <class V, size_t n> struct MinidlShape<V[n]> {
     enum { element = sizeof(V), rows = 0, columns = n }; };
@@ -29,9 +29,10 @@ template <class V, size_t m, size_t n> struct MinidlShape<V[m][n]> {
 template <class V, size_t l, size_t m, size_t n>
 struct MinidlShape<V[l][m][n]> : MinidlShape<V[m][n]> {};
 
-// minidl/cuda/host/variables.py has the same layout, and session.cpp has the layout of the first
-// members. If you change this struct, change all three files. is_const: 1 for __constant__, which
-// Python may write; 2 for const, in read-only memory.
+// minidl/cuda/host/variables.py declares this struct with the same layout, and session.cpp declares
+// its first members. If you change the struct, change all three files. is_const: 1 for a
+// __constant__ variable, which Python may write. 2 for a const variable, which lies in read-only
+// memory.
 struct MinidlVariable {
   unsigned long long begin, bytes;
   const char* name;

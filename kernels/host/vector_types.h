@@ -1,6 +1,6 @@
-// float4 and the like: plain structs with CUDA's names. In the check form these structs have CUDA's
-// alignment, so that a misaligned cast is found. In the other forms they have no alignment, so that
-// such a cast does not crash the process.
+// Structs such as float4, with CUDA's names. In the check form they have CUDA's alignment, so that
+// a misaligned cast of a pointer is found. In the other forms they have the alignment of their
+// elements, so that such a cast does not crash the process.
 #pragma once
 
 #define MINIDL_INLINE static inline __attribute__((always_inline, unused))

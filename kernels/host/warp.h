@@ -1,6 +1,6 @@
 // Barriers and warp calls. Each function passes its request to the fibre engine (fibre.cpp), which
-// answers when all threads have called the function. Default arguments pass the caller's file and
-// line, for the message that shows where each thread waits.
+// answers when all threads have called the function. The default arguments are the caller's file
+// and line. If the kernel hangs, a message shows with them where each thread waits.
 #pragma once
 
 MINIDL_INLINE void __syncthreads(MINIDL_HERE) { minidl_syncthreads(MINIDL_BARRIER, 0, file, line); }
@@ -25,9 +25,9 @@ template <class T> MINIDL_INLINE T minidl_shuffle(unsigned mask, T value, int so
   return result;
 }
 
-// In these functions a lane reads the value of another lane, its source, as PTX defines for shfl.
-// `width` lanes form a segment. If the source of a lane is outside of its segment, the lane reads
-// its own value.
+// In these functions a lane reads the value of another lane, its source. The rules are the same as
+// for PTX's instruction shfl. `width` lanes form a segment. If the source is outside of the lane's
+// segment, the lane reads its own value.
 template <class T> MINIDL_INLINE T __shfl_sync(unsigned mask, T v, int source, int width = 32,
                                                MINIDL_HERE) {
   int lane = minidl_lane();
@@ -61,12 +61,13 @@ MINIDL_INLINE int __any_sync(unsigned mask, int predicate, MINIDL_HERE) {
 MINIDL_INLINE int __all_sync(unsigned mask, int predicate, MINIDL_HERE) {
   return __ballot_sync(mask, !predicate, file, line) == 0;
 }
-// __activemask() returns the lanes that run together. CUDA allows any such set. In this header each
-// lane runs alone. A kernel that relies on several lanes in the set will fail on some GPU, too.
+// __activemask() returns the lanes that run together at the moment. CUDA does not say which lanes
+// these are. In this header each lane runs alone. A kernel that needs several lanes in the mask can
+// also fail on a GPU.
 MINIDL_INLINE unsigned __activemask() { return 1u << minidl_lane(); }
 
-// Reductions over the mask (compute capability 8.0): shuffles from each member, one after the
-// other.
+// Reductions over the lanes of the mask (compute capability 8.0). One shuffle for each lane gets
+// its value.
 template <class T, class Join>
 MINIDL_INLINE T minidl_reduce(unsigned mask, T v, Join join, const char* file, int line) {
   T total = v;
@@ -98,8 +99,8 @@ template <class T> MINIDL_INLINE unsigned __match_any_sync(unsigned mask, T v, M
     if (minidl_shuffle(mask, v, __builtin_ctz(m), file, line) == v) same |= m & -m;
   return same;
 }
-// Returns the mask if all its lanes have the same value, else 0. *all becomes 1 if all lanes have
-// the same value, else 0.
+// If all lanes of the mask have the same value, returns the mask and sets *all to 1. Otherwise
+// returns 0 and sets *all to 0.
 template <class T>
 MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HERE) {
   unsigned same = __match_any_sync(mask, v, file, line);
@@ -107,8 +108,8 @@ MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HER
   return *all ? mask : 0;
 }
 
-// ldmatrix (tensor_core.h) reads rows of shared memory that begin at multiples of 16 bytes. Only
-// the check form can tell whether memory is shared.
+// Checks a row that ldmatrix (tensor_core.h) reads. It must begin at a multiple of 16 bytes of
+// shared memory. Only the check form can tell whether memory is shared.
 #ifdef MINIDL_CHECK
 #define minidl_matrix_row(row, file, line) minidl_check_matrix_row(row)
 #else

@@ -1,9 +1,11 @@
-// More of CUDA's names for device code: bytes and bits, memcpy, clocks, atomics on halves.
+// More functions of CUDA for device code: bytes and bits, memcpy, clocks, atomics on halves.
 // Test: tests/cuda/host/test_words.py
 #pragma once
 
-// Selects four of the eight bytes of (y, x), counted from x's lowest, by the selectors in s. If bit
-// 3 of a selector is set, it selects the byte's sign.
+// Selects four of eight bytes. The bytes of x have the numbers 0 to 3, from the lowest, and the
+// bytes of y have 4 to 7. s has a selector of 4 bits for each byte of the result. Its lowest three
+// bits are the number of a byte. If bit 3 is set, all 8 bits of the result are the sign of the
+// selected byte.
 MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   unsigned long long both = (unsigned long long)y << 32 | x;
   unsigned result = 0;
@@ -15,8 +17,8 @@ MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   return result;
 }
 
-// The __funnelshift functions shift the 64 bits (hi, lo) by n, and return 32 bits. They take n
-// modulo 32. The functions whose names end in `c` (clamped) take 32 for a larger n.
+// The __funnelshift functions shift the 64 bits (hi, lo) by n, and return 32 bits of them. They use
+// n modulo 32. The functions whose names end in `c` use min(n, 32).
 MINIDL_INLINE unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned n) {
   return (unsigned)((((unsigned long long)hi << 32 | lo) << (n & 31)) >> 32);
 }
@@ -43,7 +45,8 @@ MINIDL_INLINE unsigned __uhadd(unsigned a, unsigned b) {
 }
 MINIDL_INLINE int __hadd(int a, int b) { return (int)(((long long)a + b) >> 1); }
 
-// Copies words of four bytes if possible, so that the check form counts accesses as on a GPU.
+// Copies words of four bytes if possible, as a GPU does. So the check form counts the same
+// accesses.
 MINIDL_INLINE void* minidl_memcpy(void* to, const void* from, size_t n) {
   size_t i = 0;
   if (((size_t)to | (size_t)from | n) % 4 == 0)
@@ -71,7 +74,7 @@ MINIDL_INLINE void* minidl_memmove(void* to, const void* from, size_t n) {
 inline void* operator new(size_t, void* memory) noexcept { return memory; }
 inline void* operator new[](size_t, void* memory) noexcept { return memory; }
 
-// Returns the time of a clock that only goes up.
+// Returns the time of a clock that never goes back.
 MINIDL_INLINE long long clock64() {
 #if defined(__x86_64__)
   return (long long)__builtin_ia32_rdtsc();
@@ -94,7 +97,7 @@ MINIDL_INLINE clock_t clock() { return (clock_t)clock64(); }
 MINIDL_INLINE void __prof_trigger(int) {}
 template <class T> MINIDL_INLINE bool __isGlobal(const T*) { return true; }
 
-// ---- half atomics: they exchange the word of 16 or 32 bits ----
+// ---- atomics on halves: they exchange a word of 16 or 32 bits ----
 
 template <> struct MinidlBits<2> { typedef unsigned short type; };
 MINIDL_INLINE __half atomicAdd(__half* p, __half v) {

@@ -40,7 +40,7 @@ def test_the_comments_of_a_script_are_found():
         (1, 2, "//", "A kernel."), (4, 6, "//", "Two lines\nof a task."), (6, 7, "//", "done"),
         (10, 11, "#", "none")]
     assert [c.text for c in comments.comments(exercise.read(ROOT / "kernels/add3.cu"))][1:3] == [
-        "Naive: one launch for each plus sign, t = a + b, then out = t + c.",
+        "Naive: one launch for t = a + b, and one launch for out = t + c.",
         "guard: the last block may reach past the end"]
 
 
