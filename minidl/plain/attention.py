@@ -64,7 +64,7 @@ def join_heads(x):
 
 
 if __name__ == "__main__":
-    v = Tensor([[3.0], [6.0], [12.0]])  # three tokens, E = 1
+    v = Tensor([[3.0], [6.0], [12.0]])  # a vector of one number for each of three tokens
     zeros = Tensor(np.zeros((3, 1)))
     print("all keys equal:   ", attention(zeros, zeros, v).array.ravel())
 
