@@ -48,7 +48,7 @@ from small_gpt import batch_of, step_of
 VOCABULARY, CONTEXT, WIDTH, HEADS = 256, 128, 128, 4
 MIB = 2**20
 GIVEN_BACK = "resident, freed memory given back"
-# (vocabulary, context, layers, heads, width) of the comparison with PyTorch
+# The shapes of the comparison with PyTorch: (vocabulary, context, layers, heads, width).
 BESIDE_PYTORCH = (256, 256, 4, 8, 256), (256, 256, 7, 8, 512)
 TINY, BATCH = (256, 8, 1, 2, 32), 8
 

@@ -75,7 +75,7 @@ def saved_bytes(forward, parameters=()):
         result = forward()
     for p in parameters:
         storages.pop(p.untyped_storage().data_ptr(), None)
-    del result  # until here the graph kept the tensors alive, so no address was used twice
+    del result  # until here the graph keeps the tensors alive, so no address is used twice
     return sum(storages.values())
 
 

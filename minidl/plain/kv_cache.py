@@ -102,9 +102,9 @@ def generate(model, ids, n):
 if __name__ == "__main__":
     # "wq" is 0, so attention gives all tokens so far the same weight. Then number i of its result
     # is the share of token i in the text. "wo" moves these numbers by one place. So the score of
-    # token 1 is the share of token 0. The score of token 2 is the share of token 1. The score of token
-    # 0 is the share of token 2. After the text 0 0 1 1, tokens 1 and 2 have the same score. Then
-    # argmax takes token 1, the first of the two.
+    # token 1 is the share of token 0. The score of token 2 is the share of token 1. The score of
+    # token 0 is the share of token 2. After the text 0 0 1 1, tokens 1 and 2 have the same score.
+    # Then argmax takes token 1, the first of the two.
     one, zero = np.eye(3), np.zeros((3, 3))
     model = {"token": one, "wq": zero, "wk": one, "wv": one, "wo": one[[1, 2, 0]]}
     print(generate_again(model, [0, 0], n=4))
