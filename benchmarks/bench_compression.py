@@ -192,7 +192,7 @@ def ways(n_steps):
     def by(name):
         return lambda net, t, optimizer: Compressed(net, t, METHODS[name]())
 
-    def power(net, t, optimizer):  # the first steps are dense, by default 1,000 in PyTorch
+    def power(net, t, optimizer):  # the first steps are dense; PyTorch does 1,000 dense steps
         return Compressed(net, t, PowerSGD(rank=4, start_step=n_steps // 4))
 
     def dense(net, t, optimizer):

@@ -143,7 +143,7 @@ def contestants(name):
     theirs.load_state_dict({k: torch.tensor(np.asarray(v)) for k, v in ours.state_dict().items()})
     if kind is step:
         losses = [[f() for _ in range(2)] for f in (run, their_run)]
-        np.testing.assert_allclose(*losses, rtol=1e-4, err_msg=name)  # as in bench_train_step.py
+        np.testing.assert_allclose(*losses, rtol=1e-4, err_msg=name)
     else:
         for a, b in zip(run(), their_run(), strict=True):
             wrong = np.abs(a.array - b.numpy()).max() / np.abs(b.numpy()).max()

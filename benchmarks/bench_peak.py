@@ -36,7 +36,7 @@ SIZES = {"3": Size(), "23": Size(7, 512, 8), "124": Size(12, 768, 12, vocab=5025
 PEAK_BAR = {"23": 0.8, "124": 0.8}  # the part of the peak that a step must reach
 AVX2 = {"MINIDL_CPU": "haswell", "OPENBLAS_CORETYPE": "Haswell", "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # a step may take 0.7 of PyTorch's time
+AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # a step takes at most 0.7 of PyTorch's time
 OURS, TORCH = "minidl", "PyTorch eager"
 
 # The loop keeps its sums in ten registers. In each cycle the processor starts two multiply-adds,
@@ -107,7 +107,7 @@ def measure_one(size, n_threads, repeats):
     contestants = {OURS: timed(lambda: ours(*batch)), TORCH: timed(lambda: theirs(*batch)),
                    "peak": timed(multiply_adds)}
     times = take_turns(contestants, repeats)
-    time.sleep(0.1)  # PyTorch's threads use the processors a little longer than the step
+    time.sleep(0.1)  # after a step, PyTorch's threads still use the processors for a moment
     return {"parameters": sum(p.numel() for p in model.parameters()),
             "operations": operations(size), "peak": n_peak, "times_s": times}
 

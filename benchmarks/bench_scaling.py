@@ -71,7 +71,7 @@ FORMULAS = {
         n, n_bytes, alpha, beta, segments=double_tree.segments(n_bytes)),
 }
 ARRAYS = {"4,096 floats": 4096, "1 MiB": 1 << 18}  # elements of float32
-AFFORDED = 1 << 30  # the largest number of bytes that the arrays of all ranks have together
+AFFORDED = 1 << 30  # arrays are left out if all ranks together need more bytes
 NODE, NET = 8, "nodes={},intra=2Tbit,2us,inter=200Gbit,10us"  # for weak scaling
 TEXTS = 8  # texts of a rank
 LAYERS, WIDTH, HEADS = 1, 64, 2

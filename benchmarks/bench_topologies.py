@@ -43,8 +43,8 @@ from minidl.comm import (
 from minidl.course.tutorial import gather
 
 # A round also sends bytes that belong to no array. They come from barriers, from MPI's
-# announcements of large messages, and from the hosts' own packets (ARP, IPv6 neighbours). At most 3
-# KiB were measured. SETUP is the largest number that is allowed.
+# announcements of large messages, and from the hosts' own packets (ARP, IPv6 neighbours). The
+# largest measured number was 3 KiB. The limit SETUP is larger.
 SETUP = 8 << 10
 QUIET_S = 0.05  # seconds. TCP acknowledges within 40 ms. Then the counters do not change
 

@@ -158,8 +158,8 @@ NETS = {
 # TINY has all kinds of layers, so that a step loads everything that a library loads on first use.
 TINY = Net(tiny, (2, 1, 8, 8), 2)
 
-# Each layer is one 3 x 3 convolution with padding 1. The entries are {number of channels of input
-# and output: shape of the input}.
+# Each layer is a 3 x 3 convolution with padding 1. The dict has {number of channels of the input
+# and of the output: shape of the input}.
 LAYERS = {64: (16, 64, 32, 32), 128: (32, 128, 16, 16), 256: (32, 256, 8, 8)}
 
 
