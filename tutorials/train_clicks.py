@@ -195,7 +195,7 @@ def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
                 arrived, samples = part.arrived, part.samples
                 used = np.concatenate([arrived.values["features"], samples.values["features"]])
                 ids, at = np.unique(used, return_inverse=True)
-                at = at.reshape(-1, N_FEATURES)  # for each flight: the positions of its ids
+                at = at.reshape(-1, N_FEATURES)  # row i has the positions of flight i's ids
                 weights = tables.pull("wide", ids)
 
                 z = weights[at[:arrived.n], 0].sum(axis=1)  # first predict the new flights
