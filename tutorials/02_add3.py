@@ -45,7 +45,8 @@ from minidl.course.tutorial import Table, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
 
-# FILE is add3.cu in the folder of this script, if this file exists. If not, it is kernels/add3.cu.
+# FILE is the student's add3.cu, if it is in the folder of this script. If not, FILE is
+# kernels/add3.cu.
 OWN = Path(__file__).with_name("add3.cu")
 FILE = OWN if OWN.exists() else cuda.KERNELS / "add3.cu"
 
@@ -188,7 +189,7 @@ def relu_bias(t, table, generator):
     table.row("add3_relu_bias: bytes", moved, 20 * out.size, "exact")
 
     wanted = np.maximum(a.astype(float) + b + c + bias, 0)
-    error = float(np.abs(out - wanted).max())  # 3 roundings of numbers below 16 give less than 2e-6
+    error = float(np.abs(out - wanted).max())  # 3 roundings of numbers < 16 make an error < 2e-6
     table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
 
 

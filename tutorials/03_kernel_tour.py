@@ -57,7 +57,8 @@ from minidl.course.tutorial import Table, WrongOption, host, launch, picture, pu
 BLOCK = 256  # threads in a block
 MOST_COLS = 1024  # in version 3 each of a warp's 32 lanes keeps 32 numbers in registers
 
-# FILE is tour.cu in the folder of this script, if this file exists. If not, it is kernels/tour.cu.
+# FILE is the student's tour.cu, if it is in the folder of this script. If not, FILE is
+# kernels/tour.cu.
 OWN = Path(__file__).with_name("tour.cu")
 FILE = OWN if OWN.exists() else cuda.KERNELS / "tour.cu"
 
@@ -90,8 +91,7 @@ def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
-    # A row is computed by a thread in version 1, by a block in version 2, and by a warp in version
-    # 3.
+    # In version 1 a thread computes a row. In version 2 a block does this, in version 3 a warp.
     grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)
     for version, grid, n_bytes in zip((1, 2, 3), grids, theory, strict=True):
         args = (*outputs.values(), *inputs)

@@ -136,7 +136,7 @@ def train(model, args, digits, scaler, steps, with_masters):
 
         model.zero_grad()
         before = [w.copy() for w in weights]
-        with np.errstate(all="ignore"):  # inf is no mistake here: the scale is too large
+        with np.errstate(all="ignore"):  # inf is expected, because the scale can be too large
             (loss_of(model, args, digits, i) * (WEIGHT * scaler.scale)).backward()
         grads = [p.grad.array for p in model.parameters()]
         overflow = mixed_step(weights, masters, grads, scaler.scale,
@@ -231,8 +231,7 @@ def train_all(t, args, digits, table):
     for name in ("O1", "O2"):  # O1 and O2 do fewer steps, because they skip the first steps
         table.row(f"last loss of {name} (theory: last loss of O0)", curves[name][-1], last,
                   "rel<0.002")
-    # Without master weights or without loss scaling, the loss falls at most half as much as in
-    # fp32.
+    # Without master weights or loss scaling, the loss falls at most half as much as in fp32.
     for name in ("no master weights", "no loss scaling", "O3"):
         way = (first - curves[name][-1]) / (first - last)
         table.row(f"{name}: fall of the loss / its fall with O0", way, 0.5, "<=")
@@ -279,7 +278,7 @@ def draw(plt, g, real, curves, scales, safe):
     left.suptitle("Gradients in fp16's range: normal (filled), a model's (line)")
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
-        for axes in panels[::2]:  # above the first and the third panel
+        for axes in panels[::2]:  # writes above the first and the third panel
             axes.text(place, 36, word, ha="center", fontsize=11)
     panels[-1].set_xticks([-40, -25, -14, 0, 16],
                           ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])

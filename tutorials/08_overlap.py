@@ -214,7 +214,7 @@ def main(t, args):
     alone = None
     if t.rank == 0:
         alone, _, _ = average(t.subgroup([0]), args, 1)
-    for cap in (1 << 20, 64 << 10, 1):  # makes one bucket, a few buckets, one for each layer
+    for cap in (1 << 20, 64 << 10, 1):  # makes one bucket, a few buckets, or one for each layer
         count_a_step(t, args, table, cap, alone)
     say(t, "   On one machine overlap gains nothing: ranks share cores, and sending needs cores.\n"
            "   A network card needs no cores. So part 2 has a modelled clock.")

@@ -145,7 +145,7 @@ def train(t, args, table):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(put(args, x)).float(), put(args, y))
         (loss * 128.0).backward()  # without a loss scale small fp16 gradients become 0
-        on_device = optimizer.memory()["device"]  # without gradients: these are already on the host
+        on_device = optimizer.memory()["device"]  # without the gradients, which are on the host
         optimizer.step(unscale=1 / 128.0)
         model.gather()
     own = sum(shard.numel() for shard in model.shards())  # about 1 / n of the model
@@ -167,7 +167,7 @@ def timeline(args, tokens, delayed):
     weights = [np.zeros(n, np.float16) for _ in range(args.layers)]
     host = HostAdam(weights, lanes)
 
-    layer_s = 2 * n * tokens / (args.tflops * 1e12)  # of forward. Backward takes twice as long
+    layer_s = 2 * n * tokens / (args.tflops * 1e12)  # time of forward; backward takes twice as long
     ends = [0.0]
     for _ in range(3):
         lanes.compute(args.layers * layer_s, "forward")

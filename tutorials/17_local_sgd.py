@@ -171,8 +171,8 @@ def in_rounds(t, data, args, table):
     for who, n_rounds in (("17a", n_planned), ("LocalSGD", local.rounds.n_rounds)):
         table.row(f"{who}: rounds, t0 + (T - t0)/H", n_rounds, start + long_rounds, "exact")
 
-    # In theory these are 2(p-1)/p K bytes. bytes_sent() is exact even if p does not divide the
-    # number of weights.
+    # In theory a rank sends 2(p-1)/p K bytes in a round. bytes_sent() is exact even if p does not
+    # divide the number of weights.
     K = local.bytes_sent()
     table.row("bytes of the rounds of H steps", sent[-1] - sent[start - 1], K * long_rounds,
               "exact")

@@ -114,7 +114,7 @@ def batches(t, n_steps, n_rows, bucketed):
         lines = sorted(lines, key=len)
         starts = rng.integers(0, len(lines) - n, n_steps)
         chosen = [np.arange(at, at + n)[t.rank::t.size] for at in starts]
-    else:  # half of the ranks have short texts, the others long texts; then they swap
+    else:  # half of the ranks get short texts, half get long texts; they swap after each step
         order = np.argsort([len(line) for line in lines])
         halves = order[:len(order) // 2], order[len(order) // 2:]
         chosen = [rng.choice(halves[(t.rank + i) % 2], n_rows) for i in range(n_steps)]

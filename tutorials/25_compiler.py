@@ -147,7 +147,7 @@ def main(t, args):
     # The two lines are the second of the two equal products, and the tanh after this product.
     table.row("lines that repeat an earlier line", counts["common"], 2, "exact")
     # The passes remove 1 multiplication by 1, 1 product that no line reads, and 2 repeated lines.
-    # They move 2 activations into products. They make one line of a chain of four, so 3 lines less.
+    # They move 2 activations into products. One line replaces a chain of four, so 3 lines are gone.
     table.row("lines at the end", graph.count(), 14 - 1 - 1 - 2 - 2 - 3, "exact")
     table.row("launches at the end", len(plan.launches), graph.count(), "exact")
     table.row("bytes at the end / as traced", history[-1][2] / history[0][2], 0.6, "<=")

@@ -237,7 +237,7 @@ def main(t, args):
     table = Table(t)
     prefetching(args, table)
 
-    # The texts are pieces of the standard library. It is cut at empty lines.
+    # The text of the standard library is cut at empty lines. Each piece is a sample.
     pieces = bytes(text.stdlib_corpus(1 << 20)).split(b"\n\n")
     ids = [np.frombuffer(piece[: LONGEST + 1], np.uint8).astype(np.int64)
            for piece in pieces if len(piece) > 1]

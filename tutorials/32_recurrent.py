@@ -149,7 +149,7 @@ RADII = (0.9, 1.0, 1.1)
 def orthogonal(size, seed=0):
     weight = minidl.tensor(np.zeros((size, size)))
     nn.init.orthogonal_(weight, generator=minidl.Generator(seed))
-    q, _ = np.linalg.qr(weight.numpy())  # q in float64, because `weight` is only exact to float32
+    q, _ = np.linalg.qr(weight.numpy())  # q is exact to float64, `weight` only to float32
     return q
 
 

@@ -70,7 +70,7 @@ if __name__ == "__main__":
     saved = np.float32(np.float16(2.0**-26 * 2.0**14)) / 2.0**14
     print("2^-26 in float16:", lost, "  with loss scaling:", saved * 2.0**26, "* 2^-26")
 
-    x, w = np.float32([[1, 1]]), np.float32([[1, 0], [0.0001, 0]])  # in float16 1 + 0.0001 is 1
+    x, w = np.float32([[1, 1]]), np.float32([[1, 0], [0.0001, 0]])  # float16 rounds 1 + 0.0001 to 1
     print("O1: loss", loss_o1(w, x, targets=[0]), " all in float32: log(1 + e^-1.0001) =",
           np.float32(np.log1p(np.exp(-1.0001))))
 

@@ -64,7 +64,7 @@ def join_heads(x):
 
 
 if __name__ == "__main__":
-    v = Tensor([[3.0], [6.0], [12.0]])  # a vector of one number for each of three tokens
+    v = Tensor([[3.0], [6.0], [12.0]])  # each of three tokens has a vector of one number
     zeros = Tensor(np.zeros((3, 1)))
     print("all keys equal:   ", attention(zeros, zeros, v).array.ravel())
 

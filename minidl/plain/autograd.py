@@ -43,11 +43,11 @@ def grad(y, inputs):
     """Returns a list: the gradients of y with respect to the Tensors of `inputs`. y is a single
     number. A gradient is a Tensor with the shape of its input."""
     gradient = {y: Tensor(np.ones(y.array.shape))}
-    for node in reversed(order(y)):  # y comes first, and a Tensor before its parents
+    for node in reversed(order(y)):  # y is the first, and each Tensor comes before its parents
         if node.parents:
             for parent, g in zip(node.parents, node.rule(gradient[node])):
                 g = sum_to(g, parent)  # changes nothing if g has the shape of `parent`
-                if parent in gradient:  # another path has brought a gradient
+                if parent in gradient:  # `parent` already has a gradient from another path
                     g = gradient[parent] + g
                 gradient[parent] = g
     return [gradient[x] for x in inputs]
@@ -71,7 +71,7 @@ class Tensor:
         b = tensor(b)
         return Tensor(a.array * b.array, [a, b], lambda g: [g * b, g * a])
 
-    # All these operations have the same form. They return Tensor(array, parents, rule).
+    # Each operation returns Tensor(array, parents, rule).
     def __matmul__(a, b):
         b = tensor(b)
         return Tensor(a.array @ b.array, [a, b], lambda g: [g @ b.swap(), a.swap() @ g])
@@ -155,7 +155,7 @@ if __name__ == "__main__":
     y = a * b + a
     ga, gb = grad(y, [a, b])
     print("y = a * b + a:", y.array)
-    print("dy/da = b + 1:", ga.array)  # mul brings the gradient b, and add brings 1
+    print("dy/da = b + 1:", ga.array)  # a gets the gradient b from mul, and 1 from add
     print("dy/db = a:    ", gb.array)
 
     x = Tensor(2.0)

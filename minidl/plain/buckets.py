@@ -90,6 +90,6 @@ if __name__ == "__main__":
 
     def example(t):
         loud = Loud(t, range(t.size)) if t.rank == 0 else t
-        return mean_gradients(loud, backward(t.rank), cap=16)  # 16 bytes: a bucket has two numbers
+        return mean_gradients(loud, backward(t.rank), cap=16)  # 16 bytes are two numbers
 
     print("means", *simulate(2, example)[0])

@@ -114,8 +114,8 @@ if __name__ == "__main__":
     from minidl.comm import simulate
 
     def example(t):
-        # The token [1, 0] goes to expert 0, and the token [0, 1] goes to expert 1. A gate is about
-        # 1 - e^-99.
+        # The token [1, 0] goes to expert 0, and the token [0, 1] goes to expert 1. The gate of each
+        # token is about 1 - e^-99.
         router = np.array([[99.0, 0.0], [0.0, 99.0]])
         x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 

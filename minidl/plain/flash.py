@@ -43,7 +43,7 @@ def forward(q, k, v, block):
     block: the number of keys in a block."""
     scale = q.shape[1]**-0.5
     m = np.full((len(q), 1), -np.inf)
-    total = np.zeros((len(q), 1))  # the number l from the top of this file
+    total = np.zeros((len(q), 1))  # called l at the top of this file
     o = np.zeros_like(q)
     for start in range(0, len(k), block):
         keys = slice(start, start + block)
@@ -74,7 +74,7 @@ def backward(go, q, k, v, o, lse, block):
 
 
 if __name__ == "__main__":
-    q = np.ones((1, 1))  # the query is the number 1, so a key is its own score
+    q = np.ones((1, 1))  # the query is the number 1, so each score is equal to its key
     k = np.log([[1.0], [2.0], [5.0]])  # so e^score is 1, 2 and 5
     v = np.array([[80.0], [40.0], [8.0]])
     for block in 1, 2, 3:

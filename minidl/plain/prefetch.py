@@ -55,5 +55,5 @@ if __name__ == "__main__":
             yield i
 
     for i in prefetch(load(7), n=2):
-        time.sleep(0.03)  # the step; in this time the thread fills the queue
+        time.sleep(0.03)  # a step takes 0.03 s. In this time the thread fills the queue
         print("step", i, " loaded so far:", *loaded)

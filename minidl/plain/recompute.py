@@ -27,7 +27,7 @@ def recompute(segment, *inputs):
     """Returns segment(*inputs), one Tensor. Only `inputs` get gradients, so the weights must be
     inputs, too."""
     def run():
-        fresh = [Tensor(x.array) for x in inputs]  # they have no parents, so backward stops here
+        fresh = [Tensor(x.array) for x in inputs]  # Tensors without parents, where backward stops
         return fresh, segment(*fresh)
 
     def rule(g):
@@ -40,7 +40,7 @@ def recompute(segment, *inputs):
 
 def kept(y):
     """Returns how many results of operations are kept for the backward of y."""
-    return sum(1 for node in order(y) if node.parents)  # every result of an operation has parents
+    return sum(1 for node in order(y) if node.parents)  # only results of operations have parents
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def scores(q, k, is_own):
 
     is_own: True if queries and keys belong to the same tokens, False if all keys are earlier."""
     s = q @ k.T / np.sqrt(q.shape[1])
-    if is_own:  # then some keys come later: query i sees only the keys j <= i
+    if is_own:  # in its own block, query i sees only the keys j <= i
         s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)
     return s
 
@@ -67,7 +67,7 @@ def pass_on(t, block):
 
 def forward(t, q, k, v):
     """Returns o and lse of causal attention. q, k, v and o: (tokens of this rank, width)."""
-    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # without a key, lse is log 0
+    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # no key yet, so lse is log 0
     block = np.stack([k, v])
     for step in range(t.size):
         owner = (t.rank - step) % t.size

@@ -37,7 +37,7 @@ def probabilities(scores, temperature=1.0, top_k=None, top_p=None):
         p[likeliest[top_k:]] = 0
         p /= p.sum()
     if top_p is not None:
-        before = np.cumsum(p[likeliest]) - p[likeliest]  # the sum of all likelier tokens' p
+        before = np.cumsum(p[likeliest]) - p[likeliest]  # the sum of p over likelier tokens
         p[likeliest[before >= top_p]] = 0  # keeps the token with which the sum reaches top_p
         p /= p.sum()
     return p

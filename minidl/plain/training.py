@@ -37,8 +37,8 @@ def mlp(weights, x):
 def cross_entropy(scores, targets):
     """Returns the mean of -log softmax(scores)[target] over the rows. targets: ints (samples,)."""
     n = len(targets)
-    # The loss does not depend on the number that is subtracted. So this number needs no gradient,
-    # and .array takes it out of autograd.
+    # The maximum that is subtracted does not change the loss. So the maximum needs no gradient, and
+    # .array takes it out of autograd.
     scores = scores - scores.array.max(axis=1, keepdims=True)
     log_p = scores - scores.exp().sum(1).log()  # sum(1) keeps the axis, with length 1
     return -log_p[np.arange(n), targets].sum() / n
