@@ -27,7 +27,7 @@ bytes of all memory. The figure is the largest value of this fraction in the ste
 
 Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
 process. The figure is how much the peak resident memory exceeds the memory held before the model is
-created. Before that, a step of a tiny GPT loads everything that is loaded on first use. minidl and
+created. First of all, a step of a tiny GPT loads everything that is loaded on first use. minidl and
 PyTorch read the same weights from a file, and their losses must be the same. The columns are
 minidl's MiB, PyTorch's MiB, and minidl / PyTorch. The goal of this ratio is at most 1. "held" is 16
 bytes per parameter: parameters, gradients and AdamW's two states.

@@ -4,14 +4,14 @@
 
 1. Simulates 1,024 ranks as 128 pipelines of 8 stages with small arrays. It compares a step's
    modelled time, bytes and messages with the closed forms. Then it simulates 1,024 ranks as dp 16 x
-   pp 8 x tp 8. The step is that of a small GPT with 1F1B, and every message is simulated. The
+   pp 8 x tp 8. It is a step of a small GPT with 1F1B, and every message is simulated. The
    modelled time and the bytes are compared with the figures of the planner.
 2. Runs a GPT in 2 stages on 2 MPI ranks, in float32, with every schedule of
    minidl/parallel/model/schedule.py. A rank has one thread. A step includes AdamW. The peers run in
    the same processes over gloo: ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining.
    First all losses are compared. Then minidl's schedules and the peers are timed in turn. A ratio
    divides two times of one round, and the table shows the ratio's median over the rounds. The
-   embedding is not tied to the output layer, because PyTorch's stages would not sum the two
+   embedding is not tied to the output layer, because PyTorch's stages do not sum the two
    gradients. A rank that waits for its neighbour sleeps between checks, as gloo does. (MPI checks
    without a pause inside a collective.) Otherwise a waiting rank would take processor time from a
    working rank. With "inputs first", a backward sends the inputs' gradients before it computes the

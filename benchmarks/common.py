@@ -145,9 +145,9 @@ def take_turns(contestants, repeats, warm_up=1):
     function that does some work and returns its time}.
 
     All functions run once per round, in a random order that is the same on all ranks. So a change
-    of the machine's speed affects all functions. And no function always runs after the same other
-    function, whose threads may still be awake. `ratio` compares figures of the same round.
-    warm_up: the number of rounds before the first round that counts.
+    of the machine's speed affects all functions. A function also runs after a different function
+    in each round, because the threads of the last function may still be awake. `ratio` compares
+    figures of the same round. warm_up: the number of rounds before the first round that counts.
     """
     if ONE_ROUND:
         repeats, warm_up = 1, 0

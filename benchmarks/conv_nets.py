@@ -115,8 +115,8 @@ def resnet18(lib):
 
 
 def unet(lib):
-    """Returns a U-Net that makes the images smaller twice, and then larger twice. On the way up,
-    each level also gets the result of the same size from the way down.
+    """Returns a U-Net that makes the images smaller twice, and then larger twice. While
+    the images become larger, each level also gets the earlier result that has the same size.
 
     Source: Ronneberger et al., "U-Net", 2015."""
     nn = lib.nn

@@ -323,9 +323,10 @@ def memory(size):
 
 
 def ledger_and_pool(size, level):
-    """Returns two rows. The first, between two steps, has the ledger's bytes and the bytes in use
-    in CuPy's pool. The second, at the peak, has the ledger's bytes and the bytes that the pool took
-    from the device. The pool's bytes are the peak of the bytes in use, plus gaps."""
+    """Returns two rows. The first row is measured between two steps. It has the ledger's bytes, and
+    the bytes in use in CuPy's pool. The second row is measured at the peak of a step. It has the
+    ledger's bytes, and the bytes that the pool took from the device. The pool takes more than the
+    peak of the bytes in use, because there are gaps between arrays."""
     from minidl import memory
 
     if on_stand_in():

@@ -200,7 +200,7 @@ def who_sends(t, args, table, ways, n, g):
         wrong = int((host(x) != total).sum())
         table.row(f"{name}: wrong sums", wrong, 0, "exact")
 
-        sent = ledger.matrix()  # bytes from rank i to rank j; the same on every rank
+        sent = ledger.matrix()  # sent[i, j] is the bytes from rank i to rank j
         matrices[name] = sent
         table.row(f"{name}: bytes sent by all ranks", int(sent.sum()), 2 * (p - 1) * K, "exact")
         table.row(f"{name}: bytes sent by the busiest rank", int(sent.sum(1).max()), n_bytes,

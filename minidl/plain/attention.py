@@ -69,5 +69,5 @@ if __name__ == "__main__":
     print("all keys equal:   ", attention(zeros, zeros, v).array.ravel())
 
     k = Tensor([[1.0], [-1.0], [0.0]])
-    q = Tensor([[100.0], [100.0], [-100.0]])  # the last query looks for the key -1
+    q = Tensor([[100.0], [100.0], [-100.0]])  # the last query fits the key -1 best
     print("clear preferences:", attention(q, k, v).array.round(3).ravel())
