@@ -108,8 +108,7 @@ class Tensor:
     def __getitem__(a, index):
         return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
 
-    # Makes an array of zeros, and adds the numbers of `a` at the places `index`. If a place occurs
-    # twice in `index`, two numbers are added there.
+    # Adds `a` to an array of zeros, at the places `index`. If a place occurs twice, adds twice.
     def put(a, index, shape):
         array = np.zeros(shape)
         np.add.at(array, index, a.array)
