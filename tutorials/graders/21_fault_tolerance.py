@@ -34,7 +34,7 @@ def second_try(module, n_calls):
         except PowerFailure:
             again = Disk({name: data for name, (data, _) in disk.names.items()})
             module.save(again, "run", NEW)
-            failed += [dies_at] * (again.found("run")[0][2] != NEW)  # entry 0 has only the safe data
+            failed += [dies_at] * (again.found("run")[0][2] != NEW)  # entry 0 has the safe data
     return failed
 
 
