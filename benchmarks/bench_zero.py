@@ -92,7 +92,7 @@ def held_and_sent(t, name):
     # `units` is the number of units that a rank sends for gradients and weights together. Plain
     # data parallelism sends two units in float32, so each of these units counts twice.
     units = {"data parallel": 2 * 2, "stage 1": 2, "stage 2": 2, "stage 3": 3 - root / X}[name]
-    sent = np.array([t.bytes_sent])  # before close(), which gathers the weights of stage 3
+    sent = np.array([t.bytes_sent])  # read before close(), which also sends weights in stage 3
     model.close()
     sent = naive.all_reduce(t.inner, sent)[0] / n  # the mean, because ranks send unequal headers
     return held, held_formula, sent, units * unit + ahead

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 class Attention(nn.Module):
     def __init__(self, width, n_heads):
         super().__init__()
-        self.head_width = width // n_heads  # with tensor parallelism a rank has some of the heads
+        self.head_width = width // n_heads  # with tensor parallelism a rank has only some heads
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x):

@@ -48,7 +48,7 @@ from minidl.nn import functional as F
 from minidl.precision import amp
 
 SMALLEST, LARGEST = 2.0**-25, 65504.0  # in fp16 SMALLEST becomes 0, LARGEST is not yet inf
-WEIGHT = 2.0**-18  # factor of the loss. Then gradients are as small as in a deep network
+WEIGHT = 2.0**-18  # the loss is multiplied by it, so gradients are as small as in a deep network
 BATCH = 128
 HUGE = 2.0**44  # a first scale that is certainly too large
 
