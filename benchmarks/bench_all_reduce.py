@@ -43,9 +43,9 @@ from minidl.comm.labels import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
-MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (KiB, the goal from this size on)
+MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (smallest size in KiB, goal)
 GLOO_BAR = 2.0
-SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # KiB; these sizes are in docs/figures.md
+SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # the sizes in docs/figures.md, in KiB
 
 
 def options():
@@ -103,7 +103,7 @@ def measure_size(t, n_elems, figures, gloo, seconds):
     if gloo:
         contestants[GLOO] = partial(gloo, x)
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
-    for name, reduce in contestants.items():  # before timing: all functions must give the same sum
+    for name, reduce in contestants.items():  # checks that each function computes the sum
         np.add(pattern, t.rank, out=x)
         reduce()
         got = y if name == MPI else x

@@ -145,7 +145,7 @@ def one_thread_count(n_threads, repeats, device):
 
 def main():
     args = options()
-    if args.measure:  # a new process: BLAS reads its number of threads when it is loaded
+    if args.measure:  # BLAS reads its number of threads only once, so this is a new process
         found = one_thread_count(args.threads[0], args.repeats, args.device)
         return write_figures(found, args.measure)
     if args.device == "cpu":

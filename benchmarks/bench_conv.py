@@ -50,8 +50,8 @@ from minidl.cli.machine import environment
 
 OURS, TORCH = "minidl", "PyTorch eager"
 MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # largest allowed ratios to PyTorch
-TURN_S = 0.03  # seconds of a turn, which has several calls: a short call alone is mostly noise
-TOLERANCE = 1e-5  # relative to the largest number: the libraries add in different orders
+TURN_S = 0.03  # seconds of a turn. It has several calls, because one short call is mostly noise
+TOLERANCE = 1e-5  # relative to the largest number. Each library adds numbers in its own order
 
 
 def options():
@@ -143,7 +143,7 @@ def contestants(name):
     theirs.load_state_dict({k: torch.tensor(np.asarray(v)) for k, v in ours.state_dict().items()})
     if kind is step:
         losses = [[f() for _ in range(2)] for f in (run, their_run)]
-        np.testing.assert_allclose(*losses, rtol=1e-4, err_msg=name)  # also in bench_train_step.py
+        np.testing.assert_allclose(*losses, rtol=1e-4, err_msg=name)
     else:
         for a, b in zip(run(), their_run(), strict=True):
             wrong = np.abs(a.array - b.numpy()).max() / np.abs(b.numpy()).max()

@@ -107,7 +107,7 @@ def worker(args):
 def check(t, losses, models):
     """Raises AssertionError unless minidl and PyTorch have the same losses and all ranks hold the
     same model."""
-    for mine, peer in PEERS.items():  # three float32 steps: only rounding may differ
+    for mine, peer in PEERS.items():  # the losses of three steps differ only by rounding
         np.testing.assert_allclose(losses[mine], losses[peer], rtol=1e-4, err_msg=mine)
     for name in (OURS, THEIRS):
         if np.allclose(losses[name], losses[ALONE], rtol=1e-3):

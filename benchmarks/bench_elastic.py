@@ -101,7 +101,7 @@ def saves(n_saves, path):
             behind.save(folder, number, model=model, optimizer=optimizer)
             exposed["behind"].append(behind.exposed_s)
             train()
-            behind.wait()  # so this save ends before the next snapshot.save
+            behind.wait()  # this save must end before the next snapshot.save
         behind.close()
         tree.barrier(t)
     wanted = 12 * sum(p.numel() for p in model.parameters()) / t.size

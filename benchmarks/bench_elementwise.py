@@ -25,8 +25,8 @@ torch = import_torch()
 SIZES = [1 << 20, 1 << 24]
 COLS = 1024  # columns of the matrices
 VOCABULARY = 8192  # rows of the embedding's table
-# bytes per element, if each input is read once and the output is written once. Ops that are not in
-# this table move 8 bytes
+# The bytes that an op moves for each element, if it reads each input once and writes its output
+# once. Ops that are not in this table move 8 bytes for each element.
 BYTES = {"gelu (tanh) backward": 12, "gelu (normal) backward": 12, "adamw": 28,
          "sgd with momentum": 20, "finite check": 4, "norm": 4, "embedding gradient": 12}
 IN_PLACE = ("adamw", "sgd with momentum", "finite check", "norm")

@@ -49,12 +49,12 @@ CALLS = {"mlp 1": 20, "mlp 64": 3, "cnn 1": 10, "cnn 32": 1, "gpt 256": 1,
 MOST_OF_TWO = {"mlp 1": 0.8, "mlp 64": 1.1, "cnn 1": 0.85, "cnn 32": 0.85}  # MOST for two threads
 INT8_FASTER = 3  # int8 must be this many times as fast as our own float32
 READING = "mlp 1", "gpt step"  # rows that need most of their time to read the weights
-PAST = 128  # tokens before the step
+PAST = 128  # number of tokens before the measured step
 
 # {key: (the peer's name, the largest part of the peer's time that the plan may take)}
 OTHERS = {"ov": ("OpenVINO", 1.0), "torch": ("torch.compile", 0.5)}
 
-TOLERANCE = 2e-6  # relative to the largest number: peers add float32 numbers in another order
+TOLERANCE = 2e-6  # relative to the largest number. Peers add float32 numbers in another order
 
 
 def options():
@@ -422,7 +422,7 @@ def main():
         import onnxruntime  # noqa: F401
     except ImportError:
         skip(f"it needs {NO_PEER}")
-    if args.measure:  # a new process: BLAS reads its number of threads when it is loaded
+    if args.measure:  # BLAS reads its number of threads only once, so this is a new process
         return write_figures(measure(args), args.measure)
     print(heading(), flush=True)
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # so eager's BLAS uses its defaults

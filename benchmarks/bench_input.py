@@ -169,8 +169,8 @@ def main():
                 continue
             its = [bar(f"{name} workers: part of the bound", reached["minidl"],
                        {1: 0.95, 2: 0.90}[workers], best=bound / min(times["minidl"]))]
-            # Two peers that reach the bound still differ by the noise of sleep. So a difference of
-            # up to 2 % counts as equal.
+            # sleep() is not exact, so two libraries differ a little even if both reach the bound.
+            # A difference of up to 2 % counts as equal.
             its += [faster(f"{name} workers: as fast as {peer}", times[peer], times["minidl"], 0.98)
                     for peer in peers if peer != "minidl"]
             bars += its

@@ -144,7 +144,7 @@ def modelled(t, wrap, n_steps, compute_s):
     x = np.ones((1, 64), np.float32)
     start = 0.0
     for step in range(n_steps + 2):
-        if step == 2:  # the first step also sends the order of the buckets
+        if step == 2:  # step 0 also sends the order of the buckets, so it is not timed
             start = t.time()
             if hasattr(wrapped, "n_steps"):
                 wrapped.n_steps = 0
@@ -186,8 +186,8 @@ def local(model, t, optimizer):
 
 
 N_STEPS = 256
-# {name: (wrapper, optimizer, number of first steps with data parallelism, name of the run with data
-# parallelism alone)}
+# {name: (wrapper, optimizer, number of steps of data parallelism before the wrapper begins, name of
+# the run with which the final loss is compared)}
 TRAINED = {"data parallel, SGD": (dense, momentum, 0, None),
            "data parallel": (dense, adamw, 0, None),
            "local SGD": (local, momentum, N_STEPS // 2, "data parallel, SGD"),
@@ -221,7 +221,7 @@ def torch_round(t):
     minidl.manual_seed(0)
     weights = {k: v.array.copy() for k, v in nn.GPT(*GPT).state_dict().items()}
     model = torch.nn.parallel.DistributedDataParallel(torch_gpt.make(weights, *GPT))
-    alone, _ = distributed.new_subgroups(1)  # the hook averages gradients over this rank only
+    alone, _ = distributed.new_subgroups(1)  # a group of one rank: the hook averages no gradients
     model.register_comm_hook(hook.PostLocalSGDState(None, alone, 0), hook.post_localSGD_hook)
     averager = PeriodicModelAverager(period=8, warmup_steps=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

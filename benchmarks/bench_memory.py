@@ -27,7 +27,7 @@ bytes of all memory. The figure is the largest value of this fraction in the ste
 
 Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
 process. The figure is how much the peak resident memory exceeds the memory held before the model is
-created. Before that, a step of a tiny GPT loads everything that is loaded on first use. minidl and
+created. First of all, a step of a tiny GPT loads everything that is loaded on first use. minidl and
 PyTorch read the same weights from a file, and their losses must be the same. The columns are
 minidl's MiB, PyTorch's MiB, and minidl / PyTorch. The goal of this ratio is at most 1. "held" is 16
 bytes per parameter: parameters, gradients and AdamW's two states.
@@ -48,7 +48,7 @@ from small_gpt import batch_of, step_of
 VOCABULARY, CONTEXT, WIDTH, HEADS = 256, 128, 128, 4
 MIB = 2**20
 GIVEN_BACK = "resident, freed memory given back"
-# (vocabulary, context, layers, heads, width) of the comparison with PyTorch
+# The shapes of the comparison with PyTorch: (vocabulary, context, layers, heads, width).
 BESIDE_PYTORCH = (256, 256, 4, 8, 256), (256, 256, 7, 8, 512)
 TINY, BATCH = (256, 8, 1, 2, 32), 8
 

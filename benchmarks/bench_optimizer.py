@@ -179,7 +179,7 @@ def report(figures):
                 rows.append(row(f"{question}, {threads}", name,
                                 f"{number(bars[-1]['figure'])} times its speed", bars[-1:]))
     for n, found in figures.items():
-        turns = found["autocast_s"].values()  # two lists: with autocast, without it
+        turns = found["autocast_s"].values()  # two lists of times: with autocast, and without
         bars.append(bar(f"a step's time under autocast / without, {n} threads", ratio(*turns), 1.03,
                         at_most=True, best=best_ratio(*turns)))
     mine = bars[-len(figures):]

@@ -52,7 +52,7 @@ def ops(randn, F, device):
 
 def main():
     args = options()
-    os.environ.update(threads(1))  # before the libraries are loaded
+    os.environ.update(threads(1))  # must be set before the libraries are loaded
     import minidl
     from minidl.nn import functional as F
 

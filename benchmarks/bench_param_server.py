@@ -169,7 +169,7 @@ def table_of_times(seconds, excess):
 def main():
     args = options()
     print(heading())
-    n_elems = math.ceil(args.elems / 32) * 32  # tensors, chunks and shards have equal sizes
+    n_elems = math.ceil(args.elems / 32) * 32  # gives all tensors, chunks and shards equal sizes
     figures = {"n_elems": n_elems, "bytes": table_of_bytes(n_elems),
                "times": table_of_times(args.seconds, args.excess)}
     finish(figures, *report(figures), args.out)

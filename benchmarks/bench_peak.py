@@ -36,11 +36,12 @@ SIZES = {"3": Size(), "23": Size(7, 512, 8), "124": Size(12, 768, 12, vocab=5025
 PEAK_BAR = {"23": 0.8, "124": 0.8}  # the part of the peak that a step must reach
 AVX2 = {"MINIDL_CPU": "haswell", "OPENBLAS_CORETYPE": "Haswell", "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # at most this part of PyTorch's time
+AVX2_SIZES, AVX2_BAR = ("3", "23"), 0.7  # a step takes at most 0.7 of PyTorch's time
 OURS, TORCH = "minidl", "PyTorch eager"
 
-# Ten registers of sums. In each cycle two multiply-adds start, and a multiply-add takes four
-# cycles. So with eight or more registers no register waits for its last multiply-add.
+# The loop keeps its sums in ten registers. In each cycle the processor starts two multiply-adds,
+# and a multiply-add takes four cycles. So with eight or more registers, no register waits for its
+# last multiply-add.
 LOOP = """
 #ifdef __AVX512F__
 const int N = 160;
@@ -84,7 +85,7 @@ def peak(n_threads, n=60_000):
         n_sums, n_blocks = int(out[0]), 64 * n_threads
         out = np.full(1 + n_blocks * n_sums, 0.5, np.float32)
         loop(n_blocks, 1, (out, n))
-    assert (np.abs(out[1:] - 2) < 1e-3).all()  # the sum 1 + 1/2 + 1/4 + ... is 2
+    assert (np.abs(out[1:] - 2) < 1e-3).all()  # each sum is 1 + 1/2 + 1/4 + ... = 2
     return lambda: loop(n_blocks, 1, (out, n)), 2 * n * n_blocks * n_sums
 
 
@@ -106,7 +107,7 @@ def measure_one(size, n_threads, repeats):
     contestants = {OURS: timed(lambda: ours(*batch)), TORCH: timed(lambda: theirs(*batch)),
                    "peak": timed(multiply_adds)}
     times = take_turns(contestants, repeats)
-    time.sleep(0.1)  # after a step, PyTorch's threads still look for work for a moment
+    time.sleep(0.1)  # after a step, PyTorch's threads still use the processors for a moment
     return {"parameters": sum(p.numel() for p in model.parameters()),
             "operations": operations(size), "peak": n_peak, "times_s": times}
 

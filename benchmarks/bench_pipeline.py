@@ -4,14 +4,14 @@
 
 1. Simulates 1,024 ranks as 128 pipelines of 8 stages with small arrays. It compares a step's
    modelled time, bytes and messages with the closed forms. Then it simulates 1,024 ranks as dp 16 x
-   pp 8 x tp 8. The step is that of a small GPT with 1F1B, and every message is simulated. The
+   pp 8 x tp 8. It is a step of a small GPT with 1F1B, and every message is simulated. The
    modelled time and the bytes are compared with the figures of the planner.
 2. Runs a GPT in 2 stages on 2 MPI ranks, in float32, with every schedule of
    minidl/parallel/model/schedule.py. A rank has one thread. A step includes AdamW. The peers run in
    the same processes over gloo: ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining.
    First all losses are compared. Then minidl's schedules and the peers are timed in turn. A ratio
    divides two times of one round, and the table shows the ratio's median over the rounds. The
-   embedding is not tied to the output layer, because PyTorch's stages would not sum the two
+   embedding is not tied to the output layer, because PyTorch's stages do not sum the two
    gradients. A rank that waits for its neighbour sleeps between checks, as gloo does. (MPI checks
    without a pause inside a collective.) Otherwise a waiting rank would take processor time from a
    working rank. With "inputs first", a backward sends the inputs' gradients before it computes the
@@ -75,7 +75,7 @@ def simulated():
     """Returns for each schedule the modelled seconds, the bytes and the messages of all ranks. Also
     returns these figures by the formulas."""
     p, m, hop, found = 8, 8, 1e-3, {}
-    # exposed: the number of messages for which a step waits
+    # `exposed` is the number of messages for which a step waits.
     exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}
     data = np.ones((m, 4), np.float32)
 
@@ -208,7 +208,7 @@ def theirs(grid, args, x, y):
                                                     mesh_dim_names=("pp", "tp"))
     weights = {k: v.array.copy() for k, v in model().state_dict().items()}
     for name, array in weights.items():
-        if ".qkv." in name:  # (3, ranks, a rank's rows): put a rank's q, k and v next to each other
+        if ".qkv." in name:  # puts the rows of q, k and v of one rank next to each other
             rest = array.shape[1:]
             array[...] = array.reshape(3, n_tp, -1, *rest).swapaxes(0, 1).reshape(array.shape)
     x, y = torch.from_numpy(x), torch.from_numpy(y)
@@ -219,7 +219,7 @@ def theirs(grid, args, x, y):
         def __init__(self):
             super().__init__()
             whole = torch_gpt.make(weights, *SHAPE)
-            for name in ("token", "head"):  # in `whole` they share one weight
+            for name in ("token", "head"):  # both layers of `whole` share one weight
                 weight = torch.tensor(weights[f"{name}.weight"])
                 getattr(whole, name).weight = torch.nn.Parameter(weight)
             half = LAYERS // t.size
@@ -249,7 +249,8 @@ def theirs(grid, args, x, y):
         stage = pipelining.PipelineStage(module, t.rank, t.size, torch.device("cpu"),
                                          group=mesh.get_group("pp"))
         run = getattr(pipelining, name)(stage, args.micro, loss_fn=entropy)
-        # one optimizer for divided tensors, and one for whole tensors: PyTorch rejects a mixed list
+        # There are two optimizers, because an optimizer of PyTorch rejects a list that has divided
+        # tensors and whole tensors.
         optimizers = [torch.optim.AdamW(group, lr=1e-3) for divided in (False, True) if (group := [
             p for p in module.parameters() if hasattr(p, "placements") == divided])]
 
@@ -285,7 +286,7 @@ def worker(args):
         pass
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
     if t.rank == t.size - 1:
-        for name, values in losses.items():  # three float32 steps: only rounding may differ
+        for name, values in losses.items():  # the losses of three steps differ only by rounding
             np.testing.assert_allclose(values, losses["GPipe"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(t, step) for name, step in steps.items()},

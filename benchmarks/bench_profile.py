@@ -40,7 +40,7 @@ from minidl.timeline import recording
 OURS, MEMORY, TORCH = "minidl", "minidl, memory by kind too", "torch.profiler"
 PLAIN = {OURS: "minidl without", MEMORY: "minidl without", TORCH: "PyTorch without"}
 OFF_BAR, ON_BAR = 0.005, 0.03  # the goals, as fractions of a step
-# LARGE and SMALL: (the GPT, steps of a block, blocks for each of --repeats)
+# LARGE and SMALL are (size of the GPT, steps of a block, blocks in a round).
 LARGE = SIZE, STEPS_PER_BLOCK, 1
 SMALL = SIZE._replace(width=32, context=32, batch=2), 20, 3
 
@@ -62,7 +62,7 @@ def inside(block, step, n_steps):
     count."""
     def run():
         with block():
-            step()  # the first step in a block fills the profiler's caches
+            step()  # not timed, because it fills the profiler's caches
             start = time.process_time()
             for _ in range(n_steps):
                 step()

@@ -4,7 +4,7 @@
                                        [--threads 2] [--seconds 4] [--picture F.png] [--out F.json]
 
 1. Ranks, simulated in one process without MPI. All-reduces of 4,096 floats and of 1 MiB run on a
-network of 10 Gbit/s and 10 us per message. Every rank's result is checked.
+network of 8 Gbit/s and 10 us per message. Every rank's result is checked.
 
     modelled   microseconds until the last rank is done, by the simulator's clock
     formula    the closed form of cost.py; modelled / formula must be 1
@@ -61,7 +61,7 @@ from minidl.nn import functional as F
 from minidl.parallel.model import planner
 from minidl.parallel.model.plan_network import Network
 
-ALPHA, BETA = 10e-6, 1e-9  # seconds per message, seconds per byte (here 10 Gbit/s)
+ALPHA, BETA = 10e-6, 1e-9  # seconds per message, seconds per byte (1 GB/s)
 FORMULAS = {
     ring.all_reduce: cost.ring_all_reduce,
     halving_doubling.all_reduce: cost.halving_doubling_all_reduce,
@@ -71,9 +71,9 @@ FORMULAS = {
         n, n_bytes, alpha, beta, segments=double_tree.segments(n_bytes)),
 }
 ARRAYS = {"4,096 floats": 4096, "1 MiB": 1 << 18}  # elements of float32
-AFFORDED = 1 << 30  # limit of the bytes of all ranks' arrays, without messages and scratch
+AFFORDED = 1 << 30  # arrays are left out if all ranks together need more bytes
 NODE, NET = 8, "nodes={},intra=2Tbit,2us,inter=200Gbit,10us"  # for weak scaling
-TEXTS = 8  # texts per rank
+TEXTS = 8  # texts of a rank
 LAYERS, WIDTH, HEADS = 1, 64, 2
 CONTROL = 1024, 2048
 OURS, TORCH = "minidl", "torch"
@@ -112,7 +112,7 @@ def in_ranks(args):
                 print(f"{n:5} {array:>12}  left out: all ranks' arrays are "
                       f"{n * n_bytes / 2**30:.0f} GiB, and messages and scratch need more")
                 continue
-            # the simulator counts no time for sums, and has no shared memory
+            # The simulator counts no time for sums, and has no shared memory.
             links = select.Figures(ALPHA, BETA, 0.0, None, None, 0.0)
             chosen = label_of(select.choose(n, n_bytes, links))
             times = {label_of(fn): all_reduce(n, n_elems, fn) for fn in FORMULAS}
@@ -129,7 +129,7 @@ def in_ranks(args):
 def all_reduce(n, n_elems, reduce):
     """Returns (modelled seconds, seconds by formula, wall seconds) of one all-reduce of n ranks."""
     pattern = np.resize(np.arange(5, dtype=np.float32), n_elems)
-    want = n * pattern + n * (n - 1) // 2  # whole numbers below 2^24: their float32 sums are exact
+    want = n * pattern + n * (n - 1) // 2  # whole numbers below 2^24 are exact in float32
 
     def body(t):
         x = reduce(t, pattern + np.float32(t.rank))

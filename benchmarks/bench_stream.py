@@ -12,7 +12,7 @@ The second part compares a log in Kafka (minidl.data.stream.kafka) with confluen
 write, confluent-kafka produces and flushes. To read, it consumes and takes the values. The figure
 is the CPU time of this process, because the broker (a mock in its own process) may be the slower
 side. Our log adds times, offsets, arrays and named errors. Each peer reads the partition PASSES
-times from the beginning. One pass would not be enough, because it takes only 20 ms. Another thread
+times from the beginning. One pass is not enough, because it takes only 20 ms. Another thread
 makes the connection's first fetches, sometimes before the measured time and sometimes in it.
 The peer is left out if it is not installed (pip install confluent-kafka).
 """

@@ -116,7 +116,7 @@ def theirs(t, x, y):
     distributed = start_gloo(t)
     weights = {k: v.array.copy() for k, v in network().state_dict().items()}
     for name, array in weights.items():
-        if ".qkv." in name:  # (3, ranks, a rank's rows): put a rank's q, k and v next to each other
+        if ".qkv." in name:  # puts the rows of q, k and v of one rank next to each other
             rest = array.shape[1:]
             array[...] = array.reshape(3, t.size, -1, *rest).swapaxes(0, 1).reshape(array.shape)
     model = torch_gpt.make(weights, *LARGE)
@@ -125,7 +125,8 @@ def theirs(t, x, y):
     parallel.parallelize_module(model, mesh, {
         "blocks.*.attention.qkv": column(), "blocks.*.attention.proj": across(),
         "blocks.*.feed_forward.up": column(), "blocks.*.feed_forward.down": across()})
-    # one optimizer for divided tensors, and one for whole tensors: PyTorch rejects a mixed list
+    # There are two optimizers, because an optimizer of PyTorch rejects a list that has divided
+    # tensors and whole tensors.
     optimizers = [torch.optim.AdamW(group, lr=1e-3, weight_decay=1e-2) for group in (
         [p for p in model.parameters() if hasattr(p, "placements")],
         [p for p in model.parameters() if not hasattr(p, "placements")])]
@@ -158,7 +159,7 @@ def worker(args):
     if args.worker == "torch":
         steps[PEER] = theirs(t, x, y)
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # three float32 steps: only rounding may differ
+    for name, values in losses.items():  # the losses of three steps differ only by rounding
         np.testing.assert_allclose(values, losses["one rank"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(plain, step) for name, step in steps.items()},

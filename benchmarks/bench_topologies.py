@@ -42,11 +42,11 @@ from minidl.comm import (
 )
 from minidl.course.tutorial import gather
 
-# Bytes of a round that belong to no array. They come from barriers, from MPI's announcements
-# of large messages, and from the hosts' own packets (ARP, IPv6 neighbours). The largest number
-# was 3 KiB.
+# A round also sends bytes that belong to no array. They come from barriers, from MPI's
+# announcements of large messages, and from the hosts' own packets (ARP, IPv6 neighbours). The
+# largest measured number was 3 KiB. The limit SETUP is larger.
 SETUP = 8 << 10
-QUIET_S = 0.05  # TCP acknowledges within 40 ms; after that the counters do not change
+QUIET_S = 0.05  # seconds. TCP acknowledges within 40 ms. Then the counters do not change
 
 
 def options():
@@ -115,7 +115,7 @@ def measure(args):
 def reduce_and_check(t, name, reduce, x):
     """Checks before timing that `reduce` computes the sum. This also opens the connections."""
     places = np.arange(len(x)) % 5
-    x[:] = t.rank + places  # small whole numbers: their sums are exact
+    x[:] = t.rank + places  # the sums of small whole numbers are exact
     reduce(x)
     assert (x == sum(range(t.size)) + t.size * places).all(), f"rank {t.rank}: {name} is wrong"
 

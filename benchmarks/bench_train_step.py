@@ -127,7 +127,8 @@ def products(size):
         shapes += [((m, k), (k, p), 1), ((m, p), (p, k), 1), ((p, m), (m, k), 1)]
     q = size.batch * size.heads, size.context, d
     qt, scores = (q[0], d, size.context), (q[0], size.context, size.context)
-    # attention: scores and output in forward; dv, dP, dq and dk in backward
+    # Attention has two products in forward: the scores and the output. It has four products in
+    # backward: dv, dP, dq and dk.
     attention = [(q, qt), (scores, q), (scores, q), (q, qt), (scores, q), (scores, q)]
     return shapes + [(a, b, 1 / 2) for a, b in attention * size.layers]
 
@@ -166,7 +167,7 @@ def measure(args):
     if torch_runs_on(device):
         steps[TORCH], their_saved = make_torch(weights, args.threads, device, SIZE)
     losses = {name: [step(*batch) for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # three float32 steps: only rounding may differ
+    for name, values in losses.items():  # the losses of three steps differ only by rounding
         print(f"losses of the first steps: {name:<14}", [f"{v:.5f}" for v in values])
         np.testing.assert_allclose(values, losses[OURS], rtol=1e-4)
     contestants = {name: timed(lambda step=step: step(*batch), STEPS_PER_BLOCK, device)
@@ -197,7 +198,8 @@ def print_saved(model, their_saved, x, y):
     if their_saved:
         totals[TORCH] = their_saved(x, y)
         print(f"   {TORCH} {totals[TORCH] / mib:.2f}", end="")
-    # softmax(q k^T) v in plain ops would also save softmax's result for each head
+    # If attention is softmax(q k^T) v in plain ops, it also saves the result of softmax for each
+    # head.
     print(f"\nthe matrices of attention's weights, which none of these saves: "
           f"{4 * SIZE.layers * SIZE.batch * SIZE.heads * SIZE.context**2 / mib:.0f}")
     return totals

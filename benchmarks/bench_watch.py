@@ -30,7 +30,7 @@ from minidl.comm import Watch, ring, tree, world
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 
-CALLS = 10  # only a few, so that some rounds run without an interruption
+CALLS = 10  # a round is short, so that some rounds run without an interruption
 
 
 def options():

@@ -87,14 +87,14 @@ def held_and_sent(t, name):
     root = sum(b.bounds[-1] for b in model.root) if name == "stage 3" else 0
     n_params = len(model.reducer.params)
     ahead = sum(header.bytes_sent(n_params, n, rank) for rank in range(n)) / n
-    unit = 2 * X * (n - 1) / n  # bytes of a reduce-scatter or an all-gather in float16
+    unit = 2 * X * (n - 1) / n  # bytes that a rank sends in one collective, in float16
     held_formula = predict(X, precision="O2", zero=[*STAGES].index(name), world=n)["total"]
-    # How many units a rank sends for gradients and weights together. Plain data parallelism sends
-    # two units in float32, so each of these units counts twice.
+    # `units` is the number of units that a rank sends for gradients and weights together. Plain
+    # data parallelism sends two units in float32, so each of these units counts twice.
     units = {"data parallel": 2 * 2, "stage 1": 2, "stage 2": 2, "stage 3": 3 - root / X}[name]
-    sent = np.array([t.bytes_sent])  # before close(), which gathers the weights of stage 3
+    sent = np.array([t.bytes_sent])  # read before close(), which also sends weights in stage 3
     model.close()
-    sent = naive.all_reduce(t.inner, sent)[0] / n  # the mean: ranks may send unequal headers
+    sent = naive.all_reduce(t.inner, sent)[0] / n  # the mean, because ranks send unequal headers
     return held, held_formula, sent, units * unit + ahead
 
 
@@ -173,7 +173,7 @@ def worker(args):
     if args.worker == "torch":
         steps |= theirs(plain, x, y)
     losses = {name: [step() for _ in range(3)] for name, step in steps.items()}
-    for name, values in losses.items():  # three float32 steps: only rounding may differ
+    for name, values in losses.items():  # the losses of three steps differ only by rounding
         np.testing.assert_allclose(values, losses["data parallel"], rtol=1e-4, err_msg=name)
 
     times = take_turns({name: on_all_ranks(plain, step) for name, step in steps.items()},

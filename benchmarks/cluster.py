@@ -44,7 +44,7 @@ from minidl.cli import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTER_HOST = Path(__file__).with_name("enter_host.sh")
-ETHERNET = 14  # header bytes of a frame; the interface counters and tbf count them
+ETHERNET = 14  # header bytes of a frame. The interface counters and tbf count these bytes, too
 MTU = 1500
 HEADERS = ETHERNET + 20 + 32  # Ethernet, IPv4, TCP with time stamps
 SEGMENT = MTU - 20 - 32  # payload bytes of a full packet
@@ -82,7 +82,7 @@ class Cluster(NamedTuple):
         }
         return subprocess.run(
             [
-                # mpiexec runs on the first host, because the proxies of other hosts must reach it
+                # mpiexec runs on the first host, because the other hosts' proxies must reach it.
                 *enter(self.hosts[0]),
                 *mpiexec,
                 *("-localhost", _address(0), "-hosts", places, "-n", str(n)),
@@ -167,7 +167,7 @@ def remove_stale():
 
 def _build(switch, hosts, mbit):
     _ip("netns", "add", switch)
-    # stp_state 0: otherwise the bridge first searches for other bridges, for 30 s
+    # Without stp_state 0 the bridge first searches for other bridges for 30 s.
     _ip("-n", switch, "link", "add", "br0", "type", "bridge", "stp_state", "0")
     _ip("-n", switch, "link", "set", "br0", "up")
     for i, host in enumerate(hosts):
@@ -184,9 +184,9 @@ def _build(switch, hosts, mbit):
 
 
 def _limit(namespace, device, mbit):
-    # burst: bytes that may pass at once. It is as small as the kernel's timers allow, so that short
-    # messages are slowed, too. A packet that waits longer than 400 ms is dropped. But TCP's
-    # windows are so small that no packet waits so long.
+    # `burst` is the number of bytes that pass without waiting. It is as small as the kernel's
+    # timers allow, so that the limit also slows short messages. A packet that waits longer than 400
+    # ms is dropped. But TCP's windows are so small that no packet waits so long.
     burst = max(4 * (MTU + ETHERNET), int(mbit * 1e6 / 8 * 200e-6))
     rate = ("rate", f"{mbit * 1e6:.0f}bit", "burst", str(burst), "latency", "400ms")
     _call("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *rate)
@@ -229,7 +229,8 @@ def _remove(names):
                     os.kill(pid, then)
             time.sleep(0.05)
     for name in names:
-        # no error if another process removes the same old cluster at this moment
+        # stderr is not shown, because another process may remove the same old cluster at this
+        # moment. This is no error.
         subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
     left = sorted(set(names) & set(_namespaces()))
     if left:

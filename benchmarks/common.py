@@ -29,7 +29,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # exit status of a benchmark that this machine cannot run; automake uses 77, too
 LOAD = os.getloadavg()[0]  # the load before anything is measured
-QUIET_S = 0.06  # after a call, onnxruntime's threads keep the processors busy for 36 ms
+QUIET_S = 0.06  # seconds. After a call, onnxruntime's threads use the processors for 36 ms
 ONE_ROUND = os.environ.get("MINIDL_ONE_ROUND") == "1"  # True under run_all.py --quick
 NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
@@ -145,9 +145,9 @@ def take_turns(contestants, repeats, warm_up=1):
     function that does some work and returns its time}.
 
     All functions run once per round, in a random order that is the same on all ranks. So a change
-    of the machine's speed affects all functions. And no function always runs after the same other
-    function, whose threads may still be awake. `ratio` compares figures of the same round.
-    warm_up: the number of rounds before the first round that counts.
+    of the machine's speed affects all functions. A function also runs after a different function
+    in each round, because the threads of the last function may still be awake. `ratio` compares
+    figures of the same round. warm_up: the number of rounds before the first round that counts.
     """
     if ONE_ROUND:
         repeats, warm_up = 1, 0
@@ -300,7 +300,7 @@ def on_ranks(n, *command, python=sys.executable, **environ):
 
     mpiexec = Path(python).parent / "mpiexec"
     mpiexec = mpiexec if mpiexec.exists() else find_mpiexec()
-    # no Watch: bench_watch.py measures its cost
+    # The ranks run without Watch, because only bench_watch.py measures the cost of Watch.
     environ = {**environment(n), "PYTHONPATH": str(ROOT), "MINIDL_WATCH": "no", **environ}
     return measured(mpiexec, "-n", n, python, *command, **environ)
 

@@ -115,8 +115,8 @@ def resnet18(lib):
 
 
 def unet(lib):
-    """Returns a U-Net that makes the images smaller twice, and then larger twice. On the way up,
-    each level also gets the result of the same size from the way down.
+    """Returns a U-Net that makes the images smaller twice, and then larger twice. While
+    the images become larger, each level also gets the earlier result that has the same size.
 
     Source: Ronneberger et al., "U-Net", 2015."""
     nn = lib.nn
@@ -158,7 +158,8 @@ NETS = {
 # TINY has all kinds of layers, so that a step loads everything that a library loads on first use.
 TINY = Net(tiny, (2, 1, 8, 8), 2)
 
-# One 3 x 3 convolution with padding 1: {channels of input and of output: shape of the input}.
+# Each layer is a 3 x 3 convolution with padding 1. The dict has {number of channels of the input
+# and of the output: shape of the input}.
 LAYERS = {64: (16, 64, 32, 32), 128: (32, 128, 16, 16), 256: (32, 256, 8, 8)}
 
 
@@ -176,7 +177,7 @@ def operations(lib, model, x):
         if isinstance(module, nn.Conv2d):
             for size, places, kernel in zip(x.shape[2:], output.shape[2:], weight.shape[2:]):
                 n *= products_inside(size, places, kernel, module.stride, module.padding)
-        elif isinstance(module, nn.ConvTranspose2d):  # each input place uses the whole window
+        elif isinstance(module, nn.ConvTranspose2d):  # each input pixel uses the whole window
             n *= int(np.prod(x.shape[2:]) * np.prod(weight.shape[2:]))
         counted.append((n, 2 * n if x.requires_grad else n))
 

@@ -43,7 +43,7 @@ STEPS = {"machine": (40, 30), "kernels": (200, 45), "step": (90, 45), "memory": 
          "parallel": (60, 30), "sanitizer": (60, 30), "tests": (TOTAL_S, 120)}
 LEAST_S = 5  # a step does not begin if fewer seconds are left
 POLL_S = 0.05
-N_LINES = 5  # last lines shown for a part that failed
+N_LINES = 5  # how many last lines are shown for a part that failed
 
 
 def options(arguments=None):

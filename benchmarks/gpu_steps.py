@@ -102,9 +102,9 @@ def rates():
 
 # -- kernels
 
-# The shares that the headers of kernels/*.cu predict. They are shares of a copy's bandwidth or, for
-# products, of the peak of the lanes or tensor cores. They are for float32, except for kernels that
-# take only float16.
+# These are the shares that the headers of kernels/*.cu predict. For most kernels it is a share of a
+# copy's bandwidth. For kernels of products it is a share of the GPU's peak, by float32 lanes or by
+# tensor cores. The shares are for float32, except for kernels that take only float16.
 EXPECTED = {
     "add3": "90%", "add3_packs": "90 to 95%", "gelu_packs": "90%", "relu": "50%",
     "relu_backward": "50%", "relu_packs": "90%", "relu_backward_packs": "90%",
@@ -323,9 +323,10 @@ def memory(size):
 
 
 def ledger_and_pool(size, level):
-    """Returns two rows. The first, between two steps, has the ledger's bytes and the bytes in use
-    in CuPy's pool. The second, at the peak, has the ledger's bytes and the bytes that the pool took
-    from the device. The pool's bytes are the peak of the bytes in use, plus gaps."""
+    """Returns two rows. The first row is measured between two steps. It has the ledger's bytes, and
+    the bytes in use in CuPy's pool. The second row is measured at the peak of a step. It has the
+    ledger's bytes, and the bytes that the pool took from the device. The pool takes more than the
+    peak of the bytes in use, because there are gaps between arrays."""
     from minidl import memory
 
     if on_stand_in():
@@ -425,7 +426,8 @@ def ran(*command, check=True, limit_s=None):
 
 # -- sanitizer
 
-# one kernel file for each topic: rows and shared memory, atomics, tables of addresses, tensor cores
+# Each kernel file stands for one topic: rows and shared memory, atomics, tables of addresses,
+# tensor cores.
 WATCHED = ("softmax", "embedding_grad", "adamw", "matmul")
 TOOLS = ("memcheck", "racecheck")
 

@@ -64,7 +64,7 @@ def compare(op, shape, contestants, n_bytes, args):
     if args.device != "cpu":
         peers = {"kernel", "copy", *["torch"] * torch_runs_on(args.device)}
         contestants = {name: f for name, f in contestants.items() if name in peers}
-    repeats = args.repeats * (3 if n < 1 << 22 else 1)  # short times vary more
+    repeats = args.repeats * (3 if n < 1 << 22 else 1)  # the times of small arrays vary more
     for n_threads in args.threads:
         cuda.set_threads(n_threads)
         if torch_runs_on("cpu"):

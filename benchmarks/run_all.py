@@ -122,7 +122,7 @@ def try_all(scripts, only):
 # -- results/
 
 
-GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, sent by people with a GPU
+GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, which people with a GPU send
 
 
 def newest(folder=FOLDER / "results"):
@@ -142,7 +142,7 @@ def last(paths):
 
 
 def write(results, folder=FOLDER / "results"):
-    processor = ", ".join(results["machine"].split(", ")[:2])  # its name and number of cores
+    processor = ", ".join(results["machine"].split(", ")[:2])  # name and number of cores
     words = re.findall(r"[a-z0-9.]+", processor.lower())
     path = folder / f"{results['date']}-{'-'.join(words)}.json"
     text = json.dumps(results, indent=1)

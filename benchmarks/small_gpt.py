@@ -1,6 +1,6 @@
 """A small GPT for benchmarks: makes a batch, does a training step, and returns the final loss.
 
-bench_compression.py and bench_large_batch.py check that methods that send less train equally well.
+bench_compression.py and bench_large_batch.py check that training with fewer bytes is equally good.
 They call `final_losses`, which returns the final loss of a small GPT. The GPT trains on the
 standard library's text, on 4 simulated ranks. All runs have the same text. Batches depend only on
 the rank, the seed and the step. torch_gpt.py has the same step in PyTorch.

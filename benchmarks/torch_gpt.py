@@ -8,7 +8,7 @@ from torch.nn import functional as F
 class Attention(nn.Module):
     def __init__(self, width, n_heads):
         super().__init__()
-        self.head_width = width // n_heads  # with tensor parallelism a rank has some of the heads
+        self.head_width = width // n_heads  # with tensor parallelism a rank has only some heads
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x):
@@ -75,7 +75,7 @@ def saved_bytes(forward, parameters=()):
         result = forward()
     for p in parameters:
         storages.pop(p.untyped_storage().data_ptr(), None)
-    del result  # until here the graph kept the tensors alive, so no address was used twice
+    del result  # until here the graph keeps the tensors alive, so no address is used twice
     return sum(storages.values())
 
 

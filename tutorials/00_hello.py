@@ -29,7 +29,7 @@ def main(t, args):
     say(t, f"{t.size} ranks met: {numbers}")
 
     x = put(args, np.array([t.rank], np.float32))
-    ring.all_reduce(t, x)  # in place: every rank now holds the sum
+    ring.all_reduce(t, x)  # every rank now holds the sum in x
 
     table = Table(t)
     if t.rank == 0:  # only rank 0 looks for what is installed

@@ -67,7 +67,7 @@ def backward(loss):
             gxs = (gxs,)
         for edge, gx in zip(node.edges, gxs, strict=True):
             if edge is not None:
-                # the function that made the input, or a leaf
+                # `producer` is the function that made this input, or a leaf.
                 producer = edge[0] if isinstance(edge, tuple) else edge
                 # >>> exercise 01b: where gradients meet
                 # gx is d loss / d (this input). Another function may have used the same input, and
@@ -105,7 +105,7 @@ def central_difference_errors(dtype, steps, n_points=400):
     for h in steps.astype(dtype):
         above = x + h
         below = x - h
-        # x + h is rounded: so divide by the true distance, not by 2h
+        # x + h and x - h are rounded, so their distance is not exactly 2h.
         difference = (f(above) - f(below)) / (above - below)
         errors.append(np.median(np.abs(difference - exact) / np.maximum(np.abs(exact), 1.0)))
     return np.array(errors)
@@ -130,7 +130,7 @@ def main(t, args):
 
     say(t, "2. LogSumExp and central differences: every gradient, for a random d loss / dy.")
     generator = minidl.Generator(5)
-    inputs = generator.normal(4, 7, dtype=np.float64)  # gradcheck works in CPU memory
+    inputs = generator.normal(4, 7, dtype=np.float64)  # in CPU memory, where gradcheck works
     error = gradcheck(LogSumExp.apply, inputs)
     table.row("LogSumExp, largest relative error", error, 0.0, "abs<1e-8")
     def uses_x_twice(x):

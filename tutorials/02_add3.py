@@ -45,7 +45,8 @@ from minidl.course.tutorial import Table, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
 
-# work/add3.cu if it is next to work/02_add3.py, else kernels/add3.cu
+# FILE is the student's add3.cu, if it is in the folder of this script. If not, FILE is
+# kernels/add3.cu.
 OWN = Path(__file__).with_name("add3.cu")
 FILE = OWN if OWN.exists() else cuda.KERNELS / "add3.cu"
 
@@ -174,7 +175,7 @@ def compare_times(args, table, generator, n):
 def relu_bias(t, table, generator):
     """Checks the errors, the bytes and the result of the exercise's kernel. Adds rows to the
     table."""
-    rows, cols = 37, 27  # 999 elements: not a multiple of the block
+    rows, cols = 37, 27  # 999 elements, which is not a multiple of BLOCK
     a, b, c = (generator.normal(rows, cols) for _ in range(3))
     bias = generator.normal(cols)
     out = np.empty((rows, cols), np.float32)
@@ -188,7 +189,7 @@ def relu_bias(t, table, generator):
     table.row("add3_relu_bias: bytes", moved, 20 * out.size, "exact")
 
     wanted = np.maximum(a.astype(float) + b + c + bias, 0)
-    error = float(np.abs(out - wanted).max())  # 3 roundings of numbers < 16: an error < 2e-6
+    error = float(np.abs(out - wanted).max())  # 3 roundings of numbers < 16 make an error < 2e-6
     table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
 
 
@@ -209,7 +210,7 @@ def draw(plt, apart, fused):
     figure.suptitle("out = a + b + c: loads and stores of one block of four threads")
     for axes, launches, title in zip(
             panels, (apart, fused), ("two launches", "one launch"), strict=True):
-        y = 0.0  # y: height of the next row. The next launch begins with the stored row
+        y = 0.0  # y is the height of the next row. The second launch begins at the stored row
         for number, ledger in enumerate(launches, 1):
             loaded = [name for name, traffic in ledger.items() if traffic.loads]
             (stored,) = (name for name, traffic in ledger.items() if traffic.stores)
@@ -221,7 +222,7 @@ def draw(plt, apart, fused):
             for i, x in enumerate((0, 1.2, 2.4, 3.6)):
                 for k, (name, height) in enumerate(reversed(rows)):
                     # k boxes lie between this box and the thread. The arrow bends around these
-                    # boxes
+                    # boxes.
                     arrow(axes, (x + 0.2 * (k > 0), height - (0.08 if k else 0.2)),
                           (x + 0.12 * k, thread + 0.33), connectionstyle=f"arc3,rad={-0.18 * k}")
                     box(axes, x, height, f"{name}[{i}]", PALE_BLUE, fontsize=10)

@@ -55,9 +55,10 @@ from minidl.course.out import BLUE, RED, arrow, box
 from minidl.course.tutorial import Table, WrongOption, host, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
-MOST_COLS = 1024  # in version 3 a warp has the row in registers: 32 lanes, 32 numbers each
+MOST_COLS = 1024  # in version 3 each of a warp's 32 lanes keeps 32 numbers in registers
 
-# work/tour.cu if it is next to work/03_kernel_tour.py, else kernels/tour.cu
+# FILE is the student's tour.cu, if it is in the folder of this script. If not, FILE is
+# kernels/tour.cu.
 OWN = Path(__file__).with_name("tour.cu")
 FILE = OWN if OWN.exists() else cuda.KERNELS / "tour.cu"
 
@@ -90,7 +91,7 @@ def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
-    # in version 1 a thread computes a row, in version 2 a block, in version 3 a warp
+    # In version 1 a thread computes a row. In version 2 a block does this, in version 3 a warp.
     grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)
     for version, grid, n_bytes in zip((1, 2, 3), grids, theory, strict=True):
         args = (*outputs.values(), *inputs)
@@ -146,7 +147,7 @@ def without_barrier(number, x):
 
     number: the barrier to leave out, counted from 0. Each row has a block of 64 threads."""
     parts = (cuda.KERNELS / "tour.cu").read_text().split("__syncthreads();")
-    parts[number] += "//"  # the barrier that comes next is now a comment
+    parts[number] += "//"  # turns the next barrier into a comment
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tour.cu")
         path.write_text("__syncthreads();".join(parts))
@@ -221,8 +222,9 @@ def exercises(args, table, x):
             error = np.abs(host(result) - wanted).max()
             table.row(f"{name} on the GPU: largest error", error, 0.0, "abs<2e-6")
 
-    shared = report.shared["s"]  # the last report is about the kernel center
-    # a tree over B threads has B - 1 additions, each of 2 loads and 1 store. Each output reads s[0]
+    shared = report.shared["s"]  # the last report is about the kernel `center`
+    # Each thread stores its own sum. Then a tree over B threads does B - 1 additions. An addition
+    # has 2 loads and 1 store. At last each output element loads s[0].
     table.row("center: shared stores", shared.stores, rows * (2 * BLOCK - 1), "exact")
     table.row("center: shared loads", shared.loads, rows * 2 * (BLOCK - 1) + n, "exact")
 
@@ -282,7 +284,7 @@ def draw(plt, norms, softmaxes, adamws, n):
         for t in range(8):
             box(left, t, y, f"s[{t}]", "#fee0d2" if t < n_written else "white", fontsize=10,
                 alpha=1 if t < n_needed else 0.25)
-        down = 0 if n_written else 1.55  # the last phase only reads: draw its arrows below
+        down = 0 if n_written else 1.55  # in the last phase the arrows are below the row
         for t, source in reads:
             arrow(left, (source, y + 1.55 - 1.25 * down), (t, y + 0.42 - down))
         if n_written:
@@ -306,7 +308,7 @@ def draw(plt, norms, softmaxes, adamws, n):
                       label="loaded + stored")
     right.bar_label(right.containers[1], [f"{sum(b):.0f}" for b in bars.values()], padding=4)
     right.bar_label(both, ["", f"{adamws[1]:.0f}"], padding=4)
-    # at its full length this bar would make the other bars too short to compare
+    # The bar of "AdamW op by op" is too long for the plot, so its number is written at the edge.
     right.text(41, 6, f"{adamws[0]:.0f}: far past the edge >", ha="right", va="center")
     right.invert_yaxis()
     right.set(title="Bytes an element, counted", xlabel="bytes (float32)", xlim=(0, 42))

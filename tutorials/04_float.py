@@ -126,7 +126,7 @@ def main(t, args):
         p = FORMATS[dtype]
         end = int(stops_at(dtype, start))
         table.row(f"{name}: 1 + 1 + ... ends at", end, 2 ** (p + 1), "exact")
-        # below 1 the distance between neighbours is half the distance above 1
+        # Below 1, the distance between two neighbouring numbers is half the distance above 1.
         table.row(f"{name}: largest u with 1 - u = 1, log2", largest_ignored(dtype), -(p + 2),
                   "exact")
 
@@ -156,7 +156,7 @@ def main(t, args):
     wanted = 1 - args.n_steps * update
     table.row("fp16: weight", float(paths[-1, 0]), 1.0, "exact")
     table.row("fp32 master: weight", float(paths[-1, 1]), wanted, "exact")
-    # the weight is within an ulp of the exact value. Just below 1 an ulp is 2^-11
+    # The weight differs from the exact value by at most one ulp. Just below 1, an ulp is 2^-11.
     table.row("fp16 with Kahan's remainder: weight", float(paths[-1, 2]), wanted, "abs<0.0005")
     picture(t, args, draw, sizes, curves, paths)
     return table

@@ -48,7 +48,7 @@ from minidl.nn import functional as F
 from minidl.precision import amp
 
 SMALLEST, LARGEST = 2.0**-25, 65504.0  # in fp16 SMALLEST becomes 0, LARGEST is not yet inf
-WEIGHT = 2.0**-18  # factor of the loss. Then gradients are as small as in a deep network
+WEIGHT = 2.0**-18  # the loss is multiplied by it, so gradients are as small as in a deep network
 BATCH = 128
 HUGE = 2.0**44  # a first scale that is certainly too large
 
@@ -136,7 +136,7 @@ def train(model, args, digits, scaler, steps, with_masters):
 
         model.zero_grad()
         before = [w.copy() for w in weights]
-        with np.errstate(all="ignore"):  # inf is expected: it shows that the scale is too large
+        with np.errstate(all="ignore"):  # inf is expected, because the scale can be too large
             (loss_of(model, args, digits, i) * (WEIGHT * scaler.scale)).backward()
         grads = [p.grad.array for p in model.parameters()]
         overflow = mixed_step(weights, masters, grads, scaler.scale,
@@ -197,7 +197,8 @@ def largest_scales(table, normal, real):
     scaler = DynamicLossScaler(HUGE, interval=1)
     for _ in range(30):
         scaler.update(overflow=not fits(scaler.scale * real))
-    # interval 1: as soon as the scale has become small enough, every second step overflows
+    # With interval=1 the scale doubles after every good step. So when the scale is small enough,
+    # every second step overflows.
     to_fall = int(math.log2(HUGE)) - log2_of_safe(real)
     theory = to_fall + (30 - to_fall) // 2
     table.row("steps skipped of 30", scaler.skipped, theory, "exact")
@@ -227,10 +228,10 @@ def train_all(t, args, digits, table):
     table.row("O2: weights that a skipped step changed", changed["O2"], 0, "exact")
 
     first, last = curves["O0"][0], curves["O0"][-1]
-    for name in ("O1", "O2"):  # O1 and O2 do fewer steps than O0: they skip the first steps
+    for name in ("O1", "O2"):  # O1 and O2 do fewer steps, because they skip the first steps
         table.row(f"last loss of {name} (theory: last loss of O0)", curves[name][-1], last,
                   "rel<0.002")
-    # if master weights or loss scaling are missing, the loss falls at most half as much as in fp32
+    # Without master weights or loss scaling, the loss falls at most half as much as in fp32.
     for name in ("no master weights", "no loss scaling", "O3"):
         way = (first - curves[name][-1]) / (first - last)
         table.row(f"{name}: fall of the loss / its fall with O0", way, 0.5, "<=")
@@ -277,7 +278,7 @@ def draw(plt, g, real, curves, scales, safe):
     left.suptitle("Gradients in fp16's range: normal (filled), a model's (line)")
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
-        for axes in panels[::2]:  # two panels are on one slide: words above the first
+        for axes in panels[::2]:  # writes above the first and the third panel
             axes.text(place, 36, word, ha="center", fontsize=11)
     panels[-1].set_xticks([-40, -25, -14, 0, 16],
                           ["$2^{-40}$", "$2^{-25}$", "$2^{-14}$", "1", "65504"])

@@ -44,7 +44,7 @@ class Recompute(minidl.Function):
 
     def forward(self, x, *parameters, block, leaves, generator):
         self.block, self.leaves, self.generator = block, leaves, generator
-        self.place = generator.get_state()  # where the block's random numbers begin
+        self.place = generator.get_state()  # the state before the block draws its random numbers
         self.save(x)
         with minidl.no_grad():  # the layers inside save nothing
             return block(minidl.Tensor(x)).array
@@ -94,8 +94,8 @@ def peak_bytes(sizes, segments):
     n = len(sizes) - 1
     held = peak = 0
     for start, stop, again in segments:
-        inside = sum(sizes[start : stop + 1])  # the segment's input and results, in its backward
-        result = sizes[n] if again or stop < n else 0  # else the last result is in `inside` already
+        inside = sum(sizes[start : stop + 1])  # the input and the results of this segment
+        result = sizes[n] if again or stop < n else 0  # otherwise `inside` has the last result
         peak = max(peak, held + inside + result)
         held += sizes[start] if again else sum(sizes[start:stop])
     return peak
@@ -179,7 +179,7 @@ def a_step(args, level, segments):
 # name: (level, bytes per parameter for each kind in memory.STATES)
 PRECISIONS = {
     "fp32": ("O0", (4, 4, 0, 8)),
-    "fp16 + masters": ("O2", (2, 2, 4, 8)),  # O0, O2: see tutorial 05
+    "fp16 + masters": ("O2", (2, 2, 4, 8)),  # tutorial 05 explains O0 and O2
 }
 
 

@@ -171,7 +171,7 @@ def count_an_all_reduce(t, args, table, n):
     """Does one all-reduce of n float32 numbers. Compares its result, its messages, its bytes and
     its seconds with the theory."""
     p, r = t.size, t.rank
-    x = np.arange(n, dtype=np.float32) % 1000  # small integers: their sums are exact
+    x = np.arange(n, dtype=np.float32) % 1000  # the sums of small integers are exact
     total = p * x + p * (p - 1) // 2  # rank r contributes x + r
     x = put(args, x + r)
 
@@ -207,7 +207,7 @@ def main(t, args):
     each = per_rank(t, args.batch)
 
     say(t, f"1. A ring all-reduce of {args.n:,} float32, then of {args.n + 3:,}, on {p} ranks.")
-    for n in (args.n, args.n + 3):  # the second n tests chunks of unequal sizes
+    for n in (args.n, args.n + 3):  # with the second n the chunks have unequal sizes
         count_an_all_reduce(t, args, table, n)
 
     if p > 1:

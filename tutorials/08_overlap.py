@@ -70,7 +70,7 @@ class Averager:
     def __init__(self, t, layers, cap):
         self.layers = layers
         self.buckets = fill([layer.grad.nbytes for layer in layers], cap)
-        self.background = Background(t)  # a second thread; it runs its jobs in order
+        self.background = Background(t)  # a second thread, which runs its jobs in order
         self.arrived = set()
         self.jobs = []
         self.spans = []  # [(bucket, start, end)] of the all-reduces
@@ -152,7 +152,7 @@ def modelled_step(t, args, n_buckets):
 
     Returns (seconds of the step, [([layer], start, end)] of every layer's backward,
     [(bucket, start, end)] of every all-reduce)."""
-    n_elems = args.layer_kib * 256 // t.size * t.size  # p equal chunks
+    n_elems = args.layer_kib * 256 // t.size * t.size  # so that all p chunks have the same size
     layers = [SimpleNamespace(grad=minidl.zeros(n_elems)) for _ in range(args.layers)]
     cap = args.layers * n_elems * 4 / n_buckets  # bytes
     averager = Averager(t, layers, cap)
@@ -191,7 +191,7 @@ def count_a_step(t, args, table, cap, alone):
     copies = gather(t, grads.tobytes())
     if t.rank == 0:
         table.row(name + "number of different gradients on the ranks", len(set(copies)), 1, "exact")
-        difference = np.abs(grads - alone).max()  # float32 additions in another order
+        difference = np.abs(grads - alone).max()  # float32 numbers are added in another order
         table.row(name + "difference from one rank's gradients", difference, 0.0, "abs<1e-6")
     if not args.sim:
         table.row(name + "ms of wall time a step", 1000 * step_s)
@@ -214,7 +214,7 @@ def main(t, args):
     alone = None
     if t.rank == 0:
         alone, _, _ = average(t.subgroup([0]), args, 1)
-    for cap in (1 << 20, 64 << 10, 1):  # one bucket; a few buckets; one for every layer
+    for cap in (1 << 20, 64 << 10, 1):  # makes one bucket, a few buckets, or one for each layer
         count_a_step(t, args, table, cap, alone)
     say(t, "   On one machine overlap gains nothing: ranks share cores, and sending needs cores.\n"
            "   A network card needs no cores. So part 2 has a modelled clock.")

@@ -51,8 +51,8 @@ def first_tree(p):
     """Returns the parent of every rank. The root, rank 0, has None. Odd ranks are leaves."""
     parents: list[int | None] = [None]
     for r in range(1, p):
-        bit = r & -r  # the lowest set bit: 1 at leaves, 2 one level up, 4, ...
-        up = (r ^ bit) | (bit << 1)  # r - bit or r + bit: the one whose lowest set bit is 2 * bit
+        bit = r & -r  # the lowest set bit of r. It is 1 in leaves, 2 one level up, then 4
+        up = (r ^ bit) | (bit << 1)  # this is r - bit or r + bit. Its lowest set bit is 2 * bit
         parents.append(up if up < p else r ^ bit)
     return parents
 
@@ -94,7 +94,7 @@ def sum_on_tree(t, x, parents, tag):
 def double_tree_all_reduce(t, x):
     """Sums x over the ranks. Each tree sums one half of x, and both trees work at the same time."""
     half_0, half_1 = chunks.split(x, 2)
-    # tags tell the messages of the two trees apart
+    # The last argument is the tag of the messages: 0 for the first tree, 1 for the second tree.
     other = t.spawn(sum_on_tree, t, half_1, second_tree(t.size), 1)
     sum_on_tree(t, half_0, first_tree(t.size), 0)
     other.wait()
@@ -159,7 +159,8 @@ def ways_and_costs(p, g, K):
 
     K: bytes; p: ranks; g: ranks of a node."""
     power = halving_doubling.core(p)  # the largest power of two up to p
-    # fold: ranks from `power` on first send K bytes to another rank, and get the sum at the end
+    # `fold` is 1 if there are ranks from `power` on. These ranks first send K bytes to another
+    # rank, and get the sum at the end.
     fold = int(p > power)
     halving_bytes = 2 * (power - 1) * K // power + fold * K
     halving_steps = 2 * (power.bit_length() - 1 + fold)
@@ -189,7 +190,7 @@ def who_sends(t, args, table, ways, n, g):
     p, r = t.size, t.rank
     K = 4 * n
     m = p // g
-    x0 = np.arange(n, dtype=np.float32) % 1000  # small integers: their sums are exact
+    x0 = np.arange(n, dtype=np.float32) % 1000  # the sums of small integers are exact
     total = x0 * p + p * (p - 1) // 2
     matrices = {}
     for name, (all_reduce, n_bytes, steps) in ways.items():
@@ -199,7 +200,7 @@ def who_sends(t, args, table, ways, n, g):
         wrong = int((host(x) != total).sum())
         table.row(f"{name}: wrong sums", wrong, 0, "exact")
 
-        sent = ledger.matrix()  # bytes from rank i to rank j; the same on every rank
+        sent = ledger.matrix()  # sent[i, j] is the bytes from rank i to rank j
         matrices[name] = sent
         table.row(f"{name}: bytes sent by all ranks", int(sent.sum()), 2 * (p - 1) * K, "exact")
         table.row(f"{name}: bytes sent by the busiest rank", int(sent.sum(1).max()), n_bytes,
@@ -208,7 +209,7 @@ def who_sends(t, args, table, ways, n, g):
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # the loop ended with "nodes"
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` belongs to the last way, "nodes"
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
@@ -237,7 +238,7 @@ def main(t, args):
     link = args.alpha, args.beta
     if p >= 4 and p == power and args.beta:  # the formula holds only for these p
         H = math.ceil(math.log2(p))
-        # K from the equation 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta)
+        # `equal` is the K with 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta).
         equal = (p - 1 - H) / (H - (p - 1) / p) * args.alpha / args.beta
         found = cost.crossover(lambda n_bytes: modelled(p, tree.all_reduce, n_bytes, *link),
                                lambda n_bytes: modelled(p, ring.all_reduce, n_bytes, *link))
@@ -306,7 +307,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
         for width, name in zip((7, 5, 3, 1.2), list(at_sizes[0])[1:], strict=True):
             ratio = np.array([at[name] / at["ring"] if p > 1 else 1.0 for at in at_sizes])
             crossed, words = overtaking(sizes, ratio)
-            # if two curves are equal, the narrow line is drawn over the wide one
+            # Each line is narrower than the line before. So two equal curves can both be seen.
             (line,) = axes.plot(sizes, ratio, linewidth=width, label=f"{name}: {words}", zorder=3)
             axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4,
                       markersize=9)

@@ -161,7 +161,8 @@ def on_these_ranks(t, args, table):
         ledger = Ledger(t.subgroup(range(1, t.size)))
         ring.all_reduce(ledger, np.ones(K // 4, np.float32))
         theory = 2 * (n_workers - 1) * K / n_workers
-        # chunks may differ by one float. A rank sends all chunks except one, twice
+        # The sizes of two chunks may differ by one float. A rank sends all chunks except one, and
+        # does this twice.
         table.row(f"ring of {n_workers}: bytes that a rank sends in a step", ledger.bytes_sent,
                   theory, "abs<8")
 

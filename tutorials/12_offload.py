@@ -145,10 +145,10 @@ def train(t, args, table):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(put(args, x)).float(), put(args, y))
         (loss * 128.0).backward()  # without a loss scale small fp16 gradients become 0
-        on_device = optimizer.memory()["device"]  # the gradients are already on the host
+        on_device = optimizer.memory()["device"]  # without the gradients, which are on the host
         optimizer.step(unscale=1 / 128.0)
         model.gather()
-    own = sum(shard.numel() for shard in model.shards())  # about X / n
+    own = sum(shard.numel() for shard in model.shards())  # about 1 / n of the model
     sent = optimizer.lanes.bytes
     table.row("bytes on the device: 2 a parameter", on_device, 2 * own, "exact")
     table.row("bytes on the host: 16 a parameter", optimizer.memory()["host"], 16 * own, "exact")
@@ -167,7 +167,7 @@ def timeline(args, tokens, delayed):
     weights = [np.zeros(n, np.float16) for _ in range(args.layers)]
     host = HostAdam(weights, lanes)
 
-    layer_s = 2 * n * tokens / (args.tflops * 1e12)  # forward; backward takes twice as long
+    layer_s = 2 * n * tokens / (args.tflops * 1e12)  # time of forward; backward takes twice as long
     ends = [0.0]
     for _ in range(3):
         lanes.compute(args.layers * layer_s, "forward")
@@ -208,19 +208,19 @@ def main(t, args):
         return table
 
     say(t, f"2. {args.layers} layers of {args.layer_elems:,} parameters on a modelled clock.")
-    even = 2e3 / 3 * args.tflops / args.link_gb  # tokens B at which 6 X B / R = 4 X beta
+    even = 2e3 / 3 * args.tflops / args.link_gb  # the number of tokens B with 6 X B / R = 4 X beta
     modelled, _ = timeline(args, even, False)
     link_s = modelled.busy("down") + modelled.busy("up")
     device_s = modelled.busy("device")
     table.modelled(f"{even:,.0f} tokens: computing, ms (theory: the link)",
                    1e3 * device_s, 1e3 * link_s, "rel<1e-9")
-    # The formulas hold if there are enough tokens to hide the link and the host. Here there are 1.5
-    # times as many.
+    # The formulas hold if there are enough tokens to hide the link and the host. Here the number of
+    # tokens is 1.5 times the smallest number that is enough.
     tokens = 1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6)
     runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
     formulas = seconds(args, tokens)
     for (name, theory), (_, times) in zip(formulas.items(), runs.values(), strict=True):
-        # only rounding may differ: the clock adds, and the formula multiplies
+        # The clock adds and the formula multiplies, so the results differ by rounding.
         table.modelled(f"{name}: ms of a step, {tokens:,.0f} tokens", 1e3 * times[-1],
                        1e3 * theory, "rel<1e-9")
     lanes_delayed, _ = runs[True]

@@ -215,7 +215,8 @@ def main(t, args):
         table.row("bytes of a block: 8 (t-1)/t b s h 4", blocks // args.layers, of_a_block,
                   "exact")
 
-    # In float32 the sums have another order. Adam's division makes the difference larger
+    # The float32 sums have another order, so their rounding differs. Adam's division makes the
+    # difference larger.
     error = float(np.abs(np.subtract(losses, alone)).max())
     table.row("losses: difference from one rank alone", error, 0.0, "abs<1e-4")
     shares = {"one rank": kept_alone, f"{n} ranks": kept}
@@ -241,7 +242,7 @@ def with_sequences(t, args, table, of_sums):
     found = sent - summed - positions
     table.row("divided sequences: bytes of the sums, as before", found, of_sums, "exact")
 
-    n_vectors = 6 * args.layers + 2  # vectors of norms and row biases
+    n_vectors = 6 * args.layers + 2  # the vectors of norms and of row biases
     theory = n_vectors * ring.bytes_sent(args.width, 4, t.size, t.rank)
     table.row("divided sequences: bytes for norms, row biases", summed, theory, "exact")
     return losses, kept

@@ -80,10 +80,11 @@ def one_f_one_b(p, m):
     return [[Do(kind, s, i) for kind, i in order(s, p, m)] for s in range(p)]
 
 
-# {name: (function of p and m, k)}. In theory the bubble is (p-1) / (k m + p-1). A rank works k
-# units of time for each micro-batch, and is idle for p - 1 units. GPipe and 1F1B: a unit is the
-# time of F + B. Interleaved with v = 2: a unit is F + B of one stage. ZB-H1 with F = B = W: a unit
-# is F, because a rank is idle for (p-1)(F + B - W) = (p-1) F and works 3 F for a micro-batch.
+# {name: (function of p and m, k)}. In theory the bubble is (p-1) / (k m + p-1), because a rank
+# works k units of time for each micro-batch and is idle for p - 1 units. In GPipe and 1F1B a unit
+# is the time of F + B. In the interleaved schedule with v = 2 a unit is the time of F + B of one
+# stage. In ZB-H1 with F = B = W a unit is the time of F. There a rank works 3 F for each
+# micro-batch, and is idle for (p-1)(F + B - W) = (p-1) F.
 ORDERS = {
     "GPipe": (schedule.gpipe, 1),
     "1F1B": (one_f_one_b, 1),

@@ -55,8 +55,8 @@ from minidl.precision import amp
 VOCAB, HEADS, CONTEXT, BATCH, MICRO = 256, 4, 32, 16, 4
 AXES = "tp", "pp", "dp"
 LAYOUTS = {1: (1, 1, 1), 2: (2, 1, 1), 3: (3, 1, 1), 4: (2, 2, 1), 6: (3, 2, 1), 8: (2, 2, 2)}
-# tokens: the tokens of one step, on all ranks together. m: micro-batches of a pipeline. seconds:
-# the time that one rank alone would need for the arithmetic of one step.
+# tokens: the number of tokens of one step, on all ranks together. m: the number of micro-batches of
+# a pipeline. seconds: the time that a single rank needs for the arithmetic of one step.
 Net = namedtuple("Net", "weights layers width tokens m seconds")
 
 
@@ -109,7 +109,7 @@ def pipeline(axes, args, zero, level):
     for stage in stages:
         amp.prepare(stage, level)
 
-    def loss(logits, target):  # tp divides the logits: tutorial 13
+    def loss(logits, target):  # tp divides the logits (tutorial 13)
         rows = logits.reshape(-1, logits.shape[2])
         return vocabulary.cross_entropy(axes.tp, rows, target.reshape(-1), VOCAB)
 
@@ -143,7 +143,7 @@ def train(axes, args, zero=0, level="O0"):
         optimizer.step()
         if zero:
             pipe.gather()
-        ledger.off()  # do not count the mean of the loss
+        ledger.off()  # the bytes for the mean of the loss do not count
         loss = np.array([pipe.everywhere(loss)])
         losses.append(average.mean(axes.dp, loss)[0])
 
@@ -167,8 +167,8 @@ def bytes_of(axes, args, parameters, item=8):
     rows = BATCH // dp.size // MICRO * CONTEXT
     n_blocks = split_by_cost([1] * args.layers, pp.size)[pp.rank]
 
-    # The embedding has one more all-reduce, and the output layer has one more. The last stage also
-    # sends numbers for the loss.
+    # Each block has 4 all-reduces. The embedding has one, and the output layer has one. The last
+    # stage also sends numbers for the loss.
     n_sums = 4 * n_blocks + first + last
     of_tp = n_sums * ring.bytes_sent(rows * args.width, item, tp.size, tp.rank)
     if last:
@@ -179,9 +179,9 @@ def bytes_of(axes, args, parameters, item=8):
     if not last:
         of_pp += HEADER_BYTES
 
-    # ZeRO 1: a reduce-scatter of the gradients and an all-gather of the weights. The weights that
-    # tp divides are in one buffer, and the other weights in a second buffer. A header lists the
-    # gradients.
+    # ZeRO 1 does a reduce-scatter of the gradients and an all-gather of the weights. The weights
+    # that tp divides are in one buffer, and the other weights are in a second buffer. A header
+    # lists the gradients.
     of_dp = header.bytes_sent(len(parameters), dp.size, dp.rank)
     for n in counts(parameters):
         of_dp += ring_blocks.bytes_sent(chunks.bounds(n, dp.size), item, dp.rank)

@@ -158,7 +158,7 @@ def in_rounds(t, data, args, table):
     runs = {}
     parallel, losses, sent, _ = train(t, data, args, data_parallel)
     runs["data parallelism"] = losses, sent
-    a_step = sent[-1] - sent[-2]  # bytes
+    a_step = sent[-1] - sent[-2]  # bytes of one step
     one, *_ = train(t, data, args, local_sgd(period=1))
     apart = float(abs(vector(one.module) - vector(parallel.module)).max())
     table.row("H = 1: weights, difference from data parallelism", apart, 0, "exact")
@@ -171,7 +171,8 @@ def in_rounds(t, data, args, table):
     for who, n_rounds in (("17a", n_planned), ("LocalSGD", local.rounds.n_rounds)):
         table.row(f"{who}: rounds, t0 + (T - t0)/H", n_rounds, start + long_rounds, "exact")
 
-    # 2(p-1)/p K; also exact if the number of weights is not divisible by p
+    # In theory a rank sends 2(p-1)/p K bytes in a round. bytes_sent() is exact even if p does not
+    # divide the number of weights.
     K = local.bytes_sent()
     table.row("bytes of the rounds of H steps", sent[-1] - sent[start - 1], K * long_rounds,
               "exact")
@@ -216,7 +217,7 @@ def outer_optimizer(t, data, args, table, period):
     table.row("DiLoCo's bytes", sent[-1], theory, "exact")
     mine = by_hand(t, data, args, period)
     apart = float(abs(mine - vector(diloco.module)).max())
-    # both trainings are in float32, and they add numbers in a different order
+    # Both trainings are in float32, and they add numbers in a different order.
     table.row("17b: weights, difference from DiLoCo's", apart, 0, "abs<1e-4")
     return losses, sent
 
@@ -261,7 +262,7 @@ def by_hand(t, data, args, period):
         if step % period == 0:
             every = np.zeros((t.size, len(w)), w.dtype)
             every[t.rank] = vector(model)
-            ring.all_reduce(t, every)  # gathers the rows: a row is 0 on all ranks except one
+            ring.all_reduce(t, every)  # gathers the rows; each row is 0 on all ranks except one
             w, v = outer_step(w, list(every), v, lr=0.7, momentum=0.9)
             ends = np.cumsum([p.numel() for p in model.parameters()])
             for p, part in zip(model.parameters(), np.split(w, ends[:-1]), strict=True):

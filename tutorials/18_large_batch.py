@@ -236,7 +236,7 @@ def main(t, args):
         table.row("noise scale from b and p b, samples", found, noise, "rel<0.15")
     batches = 2 ** np.arange(2, 10)
     steps = steps_of_all(t, x, y, batches, args.loss)
-    # fits `steps = product / B + smallest` by least squares of the relative errors
+    # Fits the line steps = product / B + smallest by least squares of the relative errors.
     product, smallest = np.polyfit(1 / batches, steps, 1, w=1 / steps)
     critical = product / smallest
     for i in (0, -1):

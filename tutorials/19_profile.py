@@ -114,7 +114,7 @@ def batches(t, n_steps, n_rows, bucketed):
         lines = sorted(lines, key=len)
         starts = rng.integers(0, len(lines) - n, n_steps)
         chosen = [np.arange(at, at + n)[t.rank::t.size] for at in starts]
-    else:  # ranks with an even number have short texts, the other ranks long texts; then they swap
+    else:  # half of the ranks get short texts, half get long texts; they swap after each step
         order = np.argsort([len(line) for line in lines])
         halves = order[:len(order) // 2], order[len(order) // 2:]
         chosen = [rng.choice(halves[(t.rank + i) % 2], n_rows) for i in range(n_steps)]
@@ -155,7 +155,7 @@ def train(t, args, faults):
                 w, b = layer.weight.to(h.dtype), layer.bias.to(h.dtype)
                 h = F.gelu(F.linear(h, w, b))
                 if "synchronisation" in faults:
-                    # counts the ranks on which every number of h is finite
+                    # Counts the ranks on which every number of h is finite.
                     ring.all_reduce(t, np.array([np.isfinite(host(h)).all()], np.float32))
             logits = F.linear(h, head.weight.to(h.dtype), head.bias.to(h.dtype))
             y = put(args, minidl.Tensor(y.ravel()))
@@ -197,7 +197,7 @@ def one_plan(t, args, table, name, faults):
     if t.rank == 0:
         found = find_faults(for_the_exercise(p))
     found = objects.broadcast(t, found)
-    # "synchronisation" and "loader" can be seen with two ranks or more
+    # The faults "synchronisation" and "loader" can be seen only with two ranks or more.
     visible = faults if t.size > 1 else faults & {"float64"}
     table.row(f"{name}: faults found", " ".join(sorted(found)), " ".join(sorted(visible)),
               "exact")
@@ -210,7 +210,7 @@ def one_plan(t, args, table, name, faults):
     for kind, op, _, _, _, detail in p.record.lanes["main"]:
         if kind in ("forward", "backward"):
             work += flops.operations(op, kind, detail)
-    # operations for one token in forward; backward has twice as many
+    # a_token is the number of operations of forward for one token. Backward has twice this number.
     a_token = 2 * (LAYERS * WIDTH * WIDTH + WIDTH * VOCAB)
     theory = 3 * sum(tokens) * a_token
     table.row(f"{name}: operations of the products", work, theory, "exact")

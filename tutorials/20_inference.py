@@ -134,8 +134,8 @@ def fold(t, model, x, table):
     want = graph.run(x)
     say(t, f"after the passes {infer.optimise(graph)}:", graph)
     plan = infer.compile(graph)
-    # 4 launches are 2 convolutions and 2 products. The first convolution also does its pooling. 2
-    # more launches move the channels to the last dimension and back.
+    # 4 launches are 2 convolutions and 2 products. The launch of the first convolution also does
+    # the pooling. 2 more launches move the channels to the last dimension and back.
     table.row("launches after", len(plan.launches), 4 + 2, "exact")
     error = np.abs(plan(x).array - want).max() / np.abs(want).max()
     table.row("folded and fused: largest error", float(error), 1e-5, "<=")
@@ -149,7 +149,7 @@ def reuse(model, x, table):
     spans = lifetimes(infer.trace(model, x))
     offsets = best_fit(spans)
 
-    # number of elements of the values, for one image
+    # The numbers of elements of the network's values, for one image.
     convolution_1 = 3 * 32 * 64  # convolution, norm and ReLU; each has 32 channels of 8 x 8
     pooled = 32 * 16
     convolution_2 = 3 * 64 * 16  # convolution, norm and ReLU; each has 64 channels of 4 x 4
@@ -174,7 +174,7 @@ def quantise(model, known, images, labels, table):
 
     Returns two arrays: the errors of the weights in each way, divided by the scale of the row.
     known: images for the calibration of the activations. images, labels: for the accuracy."""
-    # the rows get different magnitudes, as if batch norm had been folded into them
+    # Gives the rows different magnitudes, as folding a batch norm does.
     w = model[8].weight.array * np.geomspace(0.02, 1, 128, dtype=np.float32)[:, None]
     q, scale = per_channel(w)
     n_bytes = q.nbytes + scale.nbytes

@@ -95,7 +95,7 @@ class Toy:
             scaled = np.float16(self.scale * (self.w - x + noise / 4)).astype(float)
         self.position += 1
         self.n_steps += 1
-        if not np.isfinite(scaled).all():  # too large for float16: skip the step
+        if not np.isfinite(scaled).all():  # too large for float16, so skip this step
             self.scale /= 2
             self.good_steps = 0
             return
@@ -167,7 +167,7 @@ def train(t, args, folder, fault=None):
 
     def step(t, number, model, optimizer, batches):
         if number == fault and (t.simulated or not args.kill):
-            raise PowerFailure  # on all ranks: mpirun cannot restart one rank alone
+            raise PowerFailure  # all ranks stop, because mpirun cannot restart one rank alone
         if number == fault and t.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         x, y = next(batches)
@@ -204,8 +204,8 @@ def killed(t, args, table):
     weights = train(t, args, whole)
     again = train(t, args, broken)
     table.row("different weights after the restart", int((again != weights).sum()), 0, "exact")
-    # The bound is 2 * args.every steps. A snapshot is written to the disk during the next steps, so
-    # at the fault the newest snapshot may not be complete
+    # The bound is 2 * args.every steps. A snapshot is written to the disk during the next steps. So
+    # the newest snapshot can be incomplete at the time of the fault.
     table.row("steps done again, at most", fault - saved, 2 * args.every, "<=")
     return fault, saved
 

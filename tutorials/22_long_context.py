@@ -178,8 +178,8 @@ def in_half(table):
 
         error = float(np.abs(o - exact).max())
         rule = "info" if bound is None else "<="
-        # rounding the o of a block to float16 makes an error of up to 2^-10 for numbers from 2 to
-        # 4. o is a weighted mean of blocks, so its error is not larger
+        # The o of each block is rounded to float16. For numbers from 2 to 4 the error is at most
+        # 2^-10. The merged o is a weighted mean of these blocks, so its error is not larger.
         table.row(f"64 float16 blocks merged in {np.dtype(dtype)}: error", error, bound, rule)
 
 
@@ -254,8 +254,8 @@ def losses_of(t, args, name, n_layers, length):
         loss = mean * x.shape[1] / length  # this rank's part of the mean over all tokens
         if on_ring:
             (loss * t.size).backward()
-            # each rank's loss was multiplied by n, so the mean over the ranks is the sum of the
-            # gradients of all parts
+            # Each rank's loss was multiplied by n. So the mean over the ranks is the sum of the
+            # gradients of all parts.
             average_gradients(t, model.parameters())
         else:
             loss.backward()

@@ -107,7 +107,7 @@ def by_hand(t, args, table):
     n, h = t.size, 6
     n_experts = 2 * n
     rng = np.random.default_rng(0)
-    bounds = np.cumsum([0, *(args.tokens + r for r in range(n))])  # ranks with unequal parts
+    bounds = np.cumsum([0, *(args.tokens + r for r in range(n))])  # the ranks get unequal parts
     mine = slice(bounds[t.rank], bounds[t.rank + 1])
     x = rng.normal(size=(bounds[-1], h))
     weights = rng.normal(size=(n_experts, h, h))
@@ -121,7 +121,7 @@ def by_hand(t, args, table):
 
     wanted = np.zeros_like(x)
     taken = np.zeros(n_experts, int)
-    for i, e in enumerate(choice):  # one rank, token by token
+    for i, e in enumerate(choice):  # the result of one rank, token by token
         if taken[e] < limit:
             wanted[i] = gate[i] * expert(e, x[i])
         taken[e] += 1
@@ -144,7 +144,8 @@ def layer_costs(t, args, table):
     minidl.manual_seed(0)
     layer = put(args, nn.MoE(h, n_experts=n_experts, top_k=k))
 
-    # the choices of each rank's tokens, and the plan: which choices are within the capacity
+    # First the choices of each rank's tokens are computed. Then `plan` tells which choices of this
+    # rank are within the capacity.
     x = np.random.default_rng(1).normal(size=(n * args.tokens, h)).astype("f4")
     with minidl.no_grad():
         p = host(F.softmax(F.linear(put(args, Tensor(x)), layer.router.weight), -1))
@@ -190,7 +191,7 @@ def train(t, args, table, name):
     mixture = partial(nn.MoE, n_experts=2 * t.size, bias_rate=args.rate, capacity_factor=1.25)
     model = put(args, nn.GPT(256, 32, 2, 4, 32, feed_forward=mixture).double())
     layers = moe.layers(model)
-    for layer in layers:  # a bad start: the router prefers expert 0
+    for layer in layers:  # a bad start, because the router prefers expert 0
         layer.router.weight.data *= 12
         layer.router.weight.array[0] *= 3
 
@@ -254,7 +255,7 @@ def main(t, args):
     alone, _ = ways["one rank"]
     error = np.abs(np.array(losses) / alone - 1).max()
     # The model is in float64. In float32 a rounding soon changes a choice, and this changes the
-    # loss
+    # loss.
     table.row("bias: losses, difference from one rank's", float(error), 0.0, "abs<1e-9")
     if args.steps >= 40 and t.size == 4:
         _, loads_before = ways["nothing"]

@@ -125,7 +125,7 @@ def life(t, folder, writes, log, ends, dies):
         else:
             snapshot.save(folder, step, t, model=model, source=source)
 
-    # load the state that the last run has saved
+    # Loads the state that the last run has saved.
     first = 0
     if snapshot.latest(folder):
         first = snapshot.load(folder, t, model=model, source=source)
@@ -162,7 +162,7 @@ def exactly_once(t, args, table, folder):
     found = {}
     for order, (writes, (lost_by_kill, repeated_by_kill)) in ORDERS.items():
         (folder / order).mkdir(exist_ok=True)
-        objects.broadcast(t, None)  # wait until rank 0 has written the log
+        objects.broadcast(t, None)  # waits until rank 0 has written the log
         for k in range(args.kills + 1):
             counts = life(t, folder / order, writes, log, [n] * P, dies=k < args.kills)
 
@@ -192,7 +192,7 @@ def shown_and_clicked(n):
 
     arrivals = [(0, "click", k, k) for k in range(n)]
     arrivals += [(1, "label", k, k + delays[k]) for k in range(n) if truth[k]]
-    arrivals += [(partition, "label", -1, math.inf) for partition in (0, 1)]  # end all windows
+    arrivals += [(partition, "label", -1, math.inf) for partition in (0, 1)]  # they end all windows
     return x, truth, delays[truth], sorted(arrivals, key=lambda arrival: arrival[3])
 
 

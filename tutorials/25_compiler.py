@@ -113,8 +113,9 @@ def main(t, args):
     plain = infer.compile(graph)
     numbers = 4 * n * args.width  # bytes of one value
     weights = 4 * args.width * (args.width + 1)
-    # 5 products; 5 activations, and each reads one value and writes one; 4 lines of arithmetic.
-    # Three of these read two values and write one. The multiplication by 1.0 reads only one value
+    # There are 5 products, 5 activations and 4 lines of arithmetic. An activation reads one value
+    # and writes one value. Three lines of arithmetic read two values and write one value. The
+    # fourth line, the multiplication by 1.0, reads only one value.
     table.row("lines as traced", graph.count(), 5 + 5 + 4, "exact")
     products = 5 * (2 * numbers + weights)
     activations = 5 * 2 * numbers
@@ -143,14 +144,14 @@ def main(t, args):
             history.append((name, graph.count(), n_bytes(graph), str(graph)))
     say(t, f"After the library's passes {counts}:", graph)
     plan = infer.compile(graph)
-    # two lines: the second of the two equal products, and the tanh after it
+    # The two lines are the second of the two equal products, and the tanh after this product.
     table.row("lines that repeat an earlier line", counts["common"], 2, "exact")
-    # these lines are gone: 1 multiplication by 1, 1 product that no line reads, 2 repeated lines,
-    # 2 activations that are now in products, and 3 lines because a chain of four became one line
+    # The passes remove 1 multiplication by 1, 1 product that no line reads, and 2 repeated lines.
+    # They move 2 activations into products. One line replaces a chain of four, so 3 lines are gone.
     table.row("lines at the end", graph.count(), 14 - 1 - 1 - 2 - 2 - 3, "exact")
     table.row("launches at the end", len(plan.launches), graph.count(), "exact")
     table.row("bytes at the end / as traced", history[-1][2] / history[0][2], 0.6, "<=")
-    # the sums are in float32, and the plan adds in a different order
+    # The sums are in float32, and the plan adds in a different order.
     table.row("the plan: largest difference", float(np.abs(plan(x).array - want).max()), 1e-5, "<=")
     table.row("arena / bound", plan.memory.arena / plan.memory.bound, 1.1, "<=")
     say(t, "", plan)

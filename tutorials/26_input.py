@@ -79,11 +79,11 @@ def modelled(load, step, workers, n):
     The times are computed, not measured. load, step: the time of one load, and of one step."""
     free = [0.0] * workers  # the time at which each worker is free
     loads = []
-    steps = [(0.0, 0.0)] * (workers + 1)  # at first there are workers + 1 free places for items
+    steps = [(0.0, 0.0)] * (workers + 1)  # at first workers + 1 places are free
     for i in range(n):
         who = int(np.argmin(free))
-        # Item i needs a free place. The first workers + 1 items have one at once. Later items wait
-        # until the step with the number i - (workers + 1) has taken its item
+        # Item i needs a free place. The first workers + 1 items have one at once. Each later item
+        # waits until step number i - (workers + 1) has taken its own item.
         took, _ = steps[i]
         begin = max(free[who], took)
         loaded = begin + load
@@ -101,7 +101,7 @@ def prefetching(args, table):
     load, step = args.load, args.step
     k = workers_for(load, 0.0, step)
     for workers in range(1, k + 1):
-        # `workers` loads may end at the same moment, so count whole groups of `workers` loads
+        # `workers` loads can end at the same moment. So `late` is a multiple of `workers`.
         late = 20 * workers
         _, steps = modelled(load, step, workers, 3 * late)
         ends = [end for _, end in steps]
@@ -180,7 +180,7 @@ def training(t, args, table, samples, sizes):
               rows[0].numel(), padded[0].numel(), "<=")
     found = loss_of(gpt, args, rows).item()
     alone = loss_of(gpt, args, padded).item()
-    # the sums are in float32, in a different order
+    # The sums are in float32, and have a different order.
     table.row("loss when packed; theory: when padded", found, alone, "rel<1e-6")
 
     batches = packed(len(samples)).shard(t.rank, t.size).batch(args.rows).prefetch(2)
@@ -191,7 +191,8 @@ def training(t, args, table, samples, sizes):
         _, target, *_ = batch
         n_real = int((target >= 0).sum())
         optimizer.zero_grad()
-        # n_samples: a rank's gradient is weighted by the rank's number of real tokens
+        # The gradient of a rank has n_samples as its weight in the mean. Here this is the number of
+        # real tokens.
         loss = loss_of(model, args, batch, n_samples=n_real)
         loss.backward()
         optimizer.step()
@@ -236,7 +237,7 @@ def main(t, args):
     table = Table(t)
     prefetching(args, table)
 
-    # the texts: pieces of the standard library, cut at empty lines
+    # The text of the standard library is cut at empty lines. Each piece is a sample.
     pieces = bytes(text.stdlib_corpus(1 << 20)).split(b"\n\n")
     ids = [np.frombuffer(piece[: LONGEST + 1], np.uint8).astype(np.int64)
            for piece in pieces if len(piece) > 1]

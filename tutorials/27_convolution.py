@@ -83,8 +83,8 @@ def offsets(x_shape, kh, kw):
     oh, ow = h - kh + 1, width - kw + 1
     of_tap, of_pixel = np.arange(c * kh * kw), np.arange(n * oh * ow)
     (channel, i, j), (image, r, s) = indices(of_tap, of_pixel, kh, kw, oh, ow)
-    # the index of x[image, channel, r + i, s + j] is a number that depends on k, plus a number that
-    # depends on p
+    # The index of x[image, channel, r + i, s + j] in x.ravel() is the sum of two numbers. The first
+    # number depends on k, and the second number depends on p.
     return (channel * h + i) * width + j, (image * c * h + r) * width + s
 
 
@@ -193,15 +193,15 @@ def forms(t, table, x, w):
     ours = plain.implicit(*small)
     table.row("implicit: difference from loops", np.abs(ours - wanted).max(), 0.0, "abs<1e-12")
 
-    # the arrays are float64, as in the plain page; Python's own objects add some kB
+    # The arrays are float64, as in the plain page. Python's own objects add some kB.
     y, found["columns"] = held(plain.by_columns, x, w)
     n_pixels = y[:, 0].size
     n_taps = w[0].size
     table.row("bytes held by columns: kh kw times the input", found["columns"],
               8 * n_taps * n_pixels, "rel<0.02")
     same, found["implicit, NumPy"] = held(plain.implicit, x, w)
-    # For each pixel of y it holds C numbers of a shifted image, and O numbers of the image's
-    # product with (O, C) weights.
+    # For each pixel of y, the function `implicit` holds C numbers of a shifted image, and O numbers
+    # of the product of this image and (O, C) weights.
     table.row("bytes held by NumPy's implicit product", found["implicit, NumPy"],
               8 * (w.shape[1] + w.shape[0]) * n_pixels, "rel<0.02")
     table.row("implicit: difference from columns", np.abs(same - y).max(), 0.0, "abs<1e-12")
@@ -237,10 +237,10 @@ def tiles(t, args, table, x, w):
         say(t, *(f"   {error}" for error in report.errors))
         table.row("27c: errors", len(report.errors), 0, "exact")
         wanted = plain.by_columns(x.astype(float), w.astype(float))
-        # y is float32, and its numbers are sums of K products
+        # The bound is for float32 numbers that are sums of K products.
         error = np.abs(arguments[0] - wanted).max()
         table.row("27c: y, difference from columns", error, 0.0, "abs<1e-4")
-        if args.device == "cuda":  # the kernel was checked on the CPU; now run it on the GPU
+        if args.device == "cuda":  # cuda.check ran on the CPU; now the kernel runs on the GPU
             arrays = [put(args, a) if isinstance(a, np.ndarray) else a for a in arguments]
             cuda.kernel(source(folder), "convolve")(grid, block, arrays)
             error = np.abs(host(arrays[0]) - wanted).max()
@@ -333,12 +333,12 @@ def training(t, args, table):
     net, here = train(t, args, images, labels, synchronised, parallel, mine)
     together = ring.all_reduce(t, here.copy()) / t.size
     _, alone = train(t, args, images, labels, nn.BatchNorm2d, lambda net: net, slice(None))
-    # the sums are in float32, in a different order; training makes the difference larger
+    # The sums are in float32, and have a different order. Training makes the difference larger.
     apart = np.abs(together - alone).max()
     table.row("losses of all ranks: difference from one rank's", apart, 0.0, "abs<1e-3")
     table.row("the last loss, at most the first", together[-1], together[0], "<=")
-    # for one image, a weight of a convolution is used once for every pixel of the result. A weight
-    # of a linear layer is used once
+    # For one image, a weight of a convolution is used once for every pixel of the result. A weight
+    # of a linear layer is used only once.
     side = images.shape[-1]
     table.row("products of a weight of the first layer, per image", side**2)
 
@@ -383,7 +383,7 @@ def draw(plt, bytes_held, losses):
     side, window, first = 10, 3, 20
     places = side - window + 1
     made = np.zeros((places, places))
-    reads = np.zeros((side, side))  # how many of the block's numbers read this pixel
+    reads = np.zeros((side, side))  # how many numbers of the block need this pixel
     pixels = np.arange(first, first + TILE)
     _, (_, rows, cols) = indices(0, pixels, window, window, places, places)
     made[rows, cols] = 1

@@ -160,7 +160,7 @@ def rotations(table):
     near, far = scores(0, 8), scores(1000, 8)
     error = np.abs(near - far).max()
     # The bound is for float64. The angles are up to 1000, so rounding changes an angle by up to
-    # 1000 eps
+    # 1000 eps.
     table.row("scores at 0 to 7 and 1000 to 1007", error, 0.0, "abs<1e-10")
 
 
@@ -226,8 +226,8 @@ def costs(args, table, model, x, y):
         counted[operator["phase"]] += int(operator["flops"])
     for phase, one in zip(counted, llama.n_operations(args.context, **shape), strict=True):
         table.row(f"operations of a batch, {phase}", counted[phase], args.batch * one, "exact")
-    # the rule of thumb leaves out attention. It counts the parameters of the norms as if these were
-    # matrices
+    # The rule of thumb leaves out attention. It counts the parameters of the norms like parameters
+    # of matrices.
     n_tokens = args.batch * args.context
     table.row("both; rule of thumb: 6 a parameter and token", sum(counted.values()),
               6 * n_parameters * n_tokens)
@@ -317,8 +317,8 @@ def samples(t, table, model):
     n = 10_000
     uniform = np.random.default_rng(4).random(n)
     drawn = np.bincount([sampling.draw(kept, u) for u in uniform], minlength=VOCABULARY)
-    # a share of n draws has a standard deviation of at most sqrt(1/4 / n); the limit is five of
-    # these
+    # A share of n draws has a standard deviation of at most sqrt(1/4 / n). The limit is five
+    # standard deviations.
     apart = np.abs(drawn / n - kept).max()
     table.row("shares of 10,000 draws, difference from p", apart, 0.0, f"abs<{2.5 / n**0.5:g}")
     return p
@@ -361,7 +361,7 @@ def with_cache(decoder, ids, n):
 def cached(t, args, table, model):
     """Part 5: compares writing with and without a cache. Returns (seconds of each token without a
     cache, seconds of each token with a cache)."""
-    # the model of the plain page kv_cache has one layer and one head; its matrices are random here
+    # The model of the plain page kv_cache has one layer and one head. Here its matrices are random.
     draw = np.random.default_rng(5)
     tokens, width = 11, 8
     matrices = {name: draw.normal(size=(width, width)) for name in ("wq", "wk", "wv")}
@@ -379,7 +379,7 @@ def cached(t, args, table, model):
               cache.n_bytes(LAYERS, 1, args.context, HEADS, shape["head_width"]))
 
     prompt = list(PROMPT)
-    # builds the decoder's plans for prefill and for step, before the time is measured
+    # This call builds the decoder's plans for prefill and for step, before the time is measured.
     decoder.step(decoder.prefill(np.array([prompt])).argmax(axis=1))
     ids, slow, n_read = without_cache(model, prompt, args.tokens)
     again, fast, n_read_once = with_cache(decoder, prompt, args.tokens)

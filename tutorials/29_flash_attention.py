@@ -69,7 +69,7 @@ from minidl.nn import functional as F
 from minidl.plain import attention as plain
 from minidl.plain import autograd, flash
 
-ROWS, KEYS, WIDTH = 16, 8, 8  # for the kernel: rows of Q in a block, keys in a tile, E
+ROWS, KEYS, WIDTH = 16, 8, 8  # of the kernel: rows of Q in a block, keys in a tile, E
 
 
 def add_tile(m, total, o, s, v):
@@ -265,7 +265,7 @@ def in_tiles(args, table):
             table.row("... 2 L E + L + 2 L E ceil(L / R) numbers", memory.n_bytes // q.itemsize,
                       closed, "exact")
 
-    # D is computed in three ways: from all keys, from O, and from the first tile of keys alone
+    # D is computed from all keys, from O, and from the first tile of keys. The third D is wrong.
     p = np.exp(q @ k.T * width**-0.5 - lse_of(q, k))
     gp = go @ v.T
     of_all = (p * gp).sum(axis=1)

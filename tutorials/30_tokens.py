@@ -249,23 +249,23 @@ def compression(args, table, tokenizer, seen, unseen):
         some = part_of(tokenizer, size - 256)
         of_seen, of_unseen = (np.array(some.encode(part)) for part in (seen, unseen))
 
-        # a model of bytes: the bits of a token are the sum of the bits of its bytes
+        # In a model of bytes, the bits of a token are the sum of the bits of its bytes.
         bits = np.array([byte_bits[list(some.vocab[i])].sum() for i in range(size)])
         one_model.append(bits[of_unseen].sum() / n_bytes)
 
-        # a model of tokens: the probability of a token is its frequency
+        # In a model of tokens, the probability of a token is its frequency.
         bits = put(args, -np.log2(frequencies(of_seen, size)))
         per_token = float(host(bits[put(args, of_unseen)]).mean())
         found.append((size, len(seen.encode()) / len(of_seen), n_bytes / len(of_unseen), per_token,
                       per_token * len(of_unseen) / n_bytes))
         table.row(f"V = {size}: bytes per token of an unseen text", found[-1][2])
-    # the same numbers are added in a different order, in float64
+    # The same float64 numbers are added in a different order.
     apart = max(one_model) - min(one_model)
     table.row("one model of bytes, all V: bits per byte differ by", apart, 0.0, "abs<1e-9")
     _, first, _, low, high_per_byte = found[0]
     *_, high, low_per_byte = found[-1]
     table.row("bytes per token with 256 tokens", first, 1, "exact")
-    # with few pairs the two numbers are nearly equal, and either number may be the larger one
+    # With few pairs the two numbers are nearly equal, and each of them can be the larger one.
     rule = "<=" if found[-1][0] >= 512 else "info"
     table.row("a model of tokens: bits per token, fewest and most V", low, high, rule)
     table.row("... bits per byte, most and fewest V", low_per_byte, high_per_byte, rule)
@@ -314,7 +314,7 @@ def main(t, args):
                           f"vocabulary - 256; got --vocabulary {args.vocabulary}, --bytes "
                           f"{args.bytes}, --merges {args.merges}")
     table = Table(t)
-    # rank 0 sends its text to all ranks, as other machines may have another version of Python
+    # Rank 0 sends its text to all ranks, because other machines may have another version of Python.
     both = text.stdlib_corpus(args.bytes).tobytes() if t.rank == 0 else None
     both = objects.broadcast(t, both).decode("utf-8", "replace")
     seen, unseen = both[:len(both) * 3 // 4], both[len(both) * 3 // 4:]

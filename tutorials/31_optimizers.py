@@ -142,7 +142,8 @@ def run_real(args, make, start, gradients):
     return host(w.detach())
 
 
-# BY_HAND: {name: step(w, g, m, v, t)}. REAL: the same optimizers of minidl.optim
+# BY_HAND has the optimizers of this file: {name: step(w, g, m, v, t)}. REAL has the same optimizers
+# from minidl.optim.
 LR = 0.03
 DECAY = 0.1
 BY_HAND = {
@@ -171,14 +172,14 @@ def four_optimizers(args, table):
         apart = float(np.abs(ours - run_real(args, REAL[name], start, gradients)).max())
         if name in ("SGD", "momentum"):  # the same operations in the same order
             table.row(f"{name}: difference from minidl.optim", apart, 0.0, "exact")
-        else:  # float64: the factors have another order in each of 20 steps
+        else:  # in each of 20 float64 steps the factors have another order
             table.row(f"{name}: difference from minidl.optim", apart, 0.0, "abs<1e-13")
     page = run(partial(plain.adam_step, lr=LR), start, gradients)
     apart = float(np.abs(run(BY_HAND["Adam"], start, gradients) - page).max())
     table.row("Adam: difference from the plain page", apart, 0.0, "abs<1e-13")
 
 
-# the loss of the valley is (k_x (x - 2)^2 + k_y (y - 1)^2) / 2; STEEPNESS is (k_x, k_y)
+# The loss of the valley is (k_x (x - 2)^2 + k_y (y - 1)^2) / 2. STEEPNESS is (k_x, k_y).
 STEEPNESS = np.array([1.0, 30.0])
 BOTTOM = np.array([2.0, 1.0])
 VALLEY_START = np.array([-1.5, -0.6])
@@ -228,7 +229,7 @@ def bias_correction(table):
     ours = run(partial(adamw_step, lr=0.1, eps=0.0), np.zeros_like(g), [g])
     table.row("31a: the first step / lr, the largest", float(np.abs(ours).max() / 0.1), 1.0,
               "rel<1e-14")
-    # without the correction: m and v are not divided
+    # Without the correction, m is not divided by 1 - b1^t, and v is not divided by 1 - b2^t.
     raw = 0.1 * (1 - 0.9) * g / np.sqrt((1 - 0.999) * g**2)
     table.row("without the correction: the first step / lr", float(np.abs(raw).max() / 0.1),
               (1 - 0.9) / math.sqrt(1 - 0.999), "rel<1e-14")
@@ -237,7 +238,7 @@ def bias_correction(table):
     table.row("100 steps with a constant gradient: -w / lr", -w.item() / 0.1, 100.0, "rel<1e-12")
 
 
-SIZES = np.array([0.5, 2.0, 10.0, 100.0])  # G
+SIZES = np.array([0.5, 2.0, 10.0, 100.0])  # the sizes G
 RATE = 0.01
 
 
@@ -245,8 +246,8 @@ def decays(args, table):
     """Part 3: computes the decay of weights with gradients +G, -G, +G, ... Returns {name: array},
     where name is "AdamW" or "Adam with L2". The array has the shape (steps + 1, number of sizes).
     Column j has the weight before the first step and after each step, for the size G = SIZES[j]."""
-    # For each G there are two weights, with opposite gradients. In the mean of the two weights the
-    # steps +lr and -lr cancel, so only the decay is left. The arrays are (2, number of sizes)
+    # For each G there are two weights with opposite gradients. In the mean of the two weights the
+    # steps +lr and -lr cancel, so only the decay is left. The arrays are (2, number of sizes).
     signs = np.array([[1.0], [-1.0]])
     paths = {}
     for way in ("AdamW", "Adam with L2"):
@@ -335,7 +336,7 @@ def schedules(table):
         sgd.step()
         scheduler.step()
     # minidl's scheduler multiplies the lr of the last step by a factor, so each step adds a
-    # rounding
+    # rounding error.
     table.row("schedule: relative difference from minidl's", apart, 0.0, "abs<1e-12")
 
 

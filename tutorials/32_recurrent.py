@@ -149,7 +149,7 @@ RADII = (0.9, 1.0, 1.1)
 def orthogonal(size, seed=0):
     weight = minidl.tensor(np.zeros((size, size)))
     nn.init.orthogonal_(weight, generator=minidl.Generator(seed))
-    q, _ = np.linalg.qr(weight.numpy())  # again in float64: weight has the precision of float32
+    q, _ = np.linalg.qr(weight.numpy())  # q is exact to float64, `weight` only to float32
     return q
 
 
@@ -245,7 +245,7 @@ def blelloch(a, b):
     up = a.copy(), b.copy()
     rounds = combinations = 0
     distance = 1
-    while distance < n_steps:  # up the tree: a node combines the pairs of its two children
+    while distance < n_steps:  # way up: a node combines the pairs of its two children
         left = slice(distance - 1, None, 2 * distance)
         right = slice(2 * distance - 1, None, 2 * distance)
         up[0][right], up[1][right] = combine((up[0][left], up[1][left]),
@@ -254,7 +254,7 @@ def blelloch(a, b):
         rounds += 1
         distance *= 2
     up[0][-1], up[1][-1] = 1, 0  # the pair before the first step changes nothing: h -> h
-    while distance > 1:  # down: the left child gets the pair of all steps before its parent
+    while distance > 1:  # way down: the left child gets the pair of all steps before its parent
         distance //= 2
         left = slice(distance - 1, None, 2 * distance)
         right = slice(2 * distance - 1, None, 2 * distance)
@@ -283,7 +283,7 @@ def scans(t, args, table):
     for name, scan in (("Hillis and Steele", hillis_steele), ("Blelloch", blelloch)):
         (to_a, to_b), rounds, combinations = scan(a, b)
         # The bound is for float64. |h| is about 10, and a < 1 makes the errors of older steps
-        # smaller
+        # smaller.
         apart = float(np.abs(to_a * h + to_b - wanted).max())
         table.row(f"{name}: difference from the loop", apart, 0.0, "abs<1e-12")
         table.row(f"{name}: rounds for {n_steps} steps", rounds, theory[name][0], "exact")
@@ -308,7 +308,7 @@ def over_ranks(t, a, b, h):
     for step in zip(a, b, strict=True):
         mine = combine(mine, step)
     pairs[t.rank] = mine
-    ring.all_reduce(t, pairs)  # gathers the pairs: a pair is 0 on all ranks except one
+    ring.all_reduce(t, pairs)  # gathers the pairs; each pair is 0 on all ranks except one
     for to_a, to_b in pairs[: t.rank]:
         h = to_a * h + to_b
     return loop(a, b, h)

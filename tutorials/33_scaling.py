@@ -161,7 +161,7 @@ def train(args, data, evaluation, width, n_steps, seed):
 
     evaluation: (ids, next ids), two arrays (windows, LENGTH)."""
     minidl.manual_seed(seed)
-    # larger first weights than in GPT-2, because the layers have few inputs (tutorial 31)
+    # The first weights are larger than in GPT-2, because the layers have few inputs (tutorial 31).
     model = nn.GPT(CHARACTERS, LENGTH, n_layers=1, n_heads=1, width=width, tied=False,
                    init_std=0.5 / math.sqrt(width))
     model = put(args, model)
@@ -170,8 +170,8 @@ def train(args, data, evaluation, width, n_steps, seed):
     batches = text.random_batches(data, BATCH, LENGTH, 0, 1, seed)
     warmup = max(1, n_steps // 10)
     for step in range(n_steps):
-        # lr falls to its end at the last step of each run. A run that stops earlier in a longer
-        # schedule has a larger loss (Hoffmann et al.)
+        # In each run, lr falls until the last step. If a run stops before the end of a longer
+        # schedule, its loss is larger (Hoffmann et al.).
         optimizer.param_groups[0]["lr"] = plain.schedule(step, warmup, n_steps, largest_lr)
         x, y = next(batches)
         optimizer.zero_grad()
@@ -219,7 +219,7 @@ def law(args, table, name, x, losses):
     table.row(f"L({name}): its error by least squares", slope_error)
     draw = np.random.default_rng(0)
     again = []
-    for _ in range(200):  # bootstrap: draw args.seeds of the seeds, with repetition, and fit again
+    for _ in range(200):  # bootstrap: draws seeds with repetition, and fits the law again
         chosen = draw.integers(0, args.seeds, (5, args.seeds))
         resampled = np.take_along_axis(losses[:5], chosen, axis=1).mean(axis=1)
         again.append(-fit_power_law(x[:5], resampled)[1])
@@ -227,11 +227,11 @@ def law(args, table, name, x, losses):
 
     log_loss, error = predict(fit, x[:5], x[5])
     predicted = math.exp(log_loss)
-    # half is the distance from the prediction to the lower end of the interval, as a loss and not
-    # as a logarithm. The upper end is farther away.
+    # `half` is the distance from the prediction to the lower end of the interval. It is a
+    # difference of losses, and not of logarithms. The upper end is farther away.
     half = predicted * (1 - math.exp(-STUDENT_3 * error))
-    # The row of L(D) has no rule, because L(D) bends (part 3). In a short study L(N) bends, too.
-    # With few seeds the means are not exact enough for a rule.
+    # The row of L(D) has no rule, because L(D) is not a straight line (part 3). In a short study
+    # L(N) is not a straight line, too. With few seeds the means are not exact enough for a rule.
     has_rule = name == "N" and args.steps >= 150 and args.seeds >= 3
     table.row(f"L({name}): the sixth run and its prediction", float(means[5]), predicted,
               f"abs<{half:.3f}" if has_rule else "info")

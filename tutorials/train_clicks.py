@@ -156,7 +156,7 @@ def warm(t, both, begin, truth, args, passes=2):
 
     offline = rows_of(t, args)
     for _ in range(passes):
-        offline.seen[...] = 0  # another pass over the same records
+        offline.seen[...] = 0  # a new pass starts with the oldest records again
         stream = stream_of(t, both, way, args, cut)
         on_ranks(t, offline, stream, begin, truth, way)
     place = stream.rows()  # also has the flights that departed before the cut and land after it
@@ -195,7 +195,7 @@ def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
                 arrived, samples = part.arrived, part.samples
                 used = np.concatenate([arrived.values["features"], samples.values["features"]])
                 ids, at = np.unique(used, return_inverse=True)
-                at = at.reshape(-1, N_FEATURES)  # for each flight: the positions of its ids
+                at = at.reshape(-1, N_FEATURES)  # row i has the places of flight i's ids in `ids`
                 weights = tables.pull("wide", ids)
 
                 z = weights[at[:arrived.n], 0].sum(axis=1)  # first predict the new flights

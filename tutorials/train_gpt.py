@@ -120,7 +120,8 @@ def main(t, args):
     else:
         theory = predict(ours.n_params, precision=args.amp, zero=args.zero, world=ours.dp.size)
         of_states = sum(held[kind] for kind in memory.STATES)
-        # the formula is not exact: each flat array is padded by less than one parameter a rank
+        # The formula is not exact, because each flat array is padded. The padding is less than one
+        # parameter on each rank.
         table.row("bytes of state held by this rank", of_states, theory["total"], "rel<0.01")
 
     n_tokens = args.batch * args.context * (args.steps - start)
@@ -234,7 +235,7 @@ def recipe(args, trained):
     trained: the parameters, or with ZeRO this rank's shards."""
     optimizer = optim.AdamW(trained, lr=args.lr, betas=(0.9, 0.99), weight_decay=0.3)
     if args.offload:
-        optimizer = Offload(optimizer)  # also makes master weights
+        optimizer = Offload(optimizer)  # Offload also makes master weights
     elif args.amp == "O2":
         optim.use_master_weights(optimizer)
     scaler = amp.GradScaler(enabled=args.amp in ("O1", "O2"))
@@ -339,12 +340,12 @@ def write(t, args, state, tokenizer):
         return ""
     model = gpt(args)
     model.load_state_dict(state)
-    start = "\n\n    def"  # no space at the end: the space belongs to the next word's token
+    start = "\n\n    def"  # no space at the end, because it belongs to the next word's token
     prompt = np.array(tokenizer.encode(start))
     ids = model.generate(put(args, np.stack([prompt] * 5)), args.sample, temperature=0.4,
                          generator=minidl.Generator(args.seed, 1))
     written = [tokenizer.decode(row) for row in host(ids)]
-    # each method loses its last line: the line may be cut, or it belongs to the next method
+    # Each method loses its last line, because this line can be cut or belong to the next method.
     methods = [part.removeprefix(start).split("def ")[0] for part in written]
     return "\n\n".join(f"    def{part}".rpartition("\n")[0].rstrip() for part in methods)
 

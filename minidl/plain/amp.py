@@ -57,8 +57,8 @@ def step(masters, gradients, lr, scale, good_steps, interval):
 def loss_o1(w, x, targets):
     """Returns the cross entropy in level O1, a float32. w (features, classes) and x (samples,
     features) are float32. targets: ints (samples,)."""
-    scores = x.astype(np.float16) @ w.astype(np.float16)  # the costly part: float16
-    scores = scores.astype(np.float32)  # from here on float32
+    scores = x.astype(np.float16) @ w.astype(np.float16)  # the slow product is in float16
+    scores = scores.astype(np.float32)  # all other operations are in float32
     scores -= scores.max(axis=1, keepdims=True)
     log_sum = np.log(np.exp(scores).sum(axis=1))
     target_scores = scores[np.arange(len(targets)), targets]
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     saved = np.float32(np.float16(2.0**-26 * 2.0**14)) / 2.0**14
     print("2^-26 in float16:", lost, "  with loss scaling:", saved * 2.0**26, "* 2^-26")
 
-    x, w = np.float32([[1, 1]]), np.float32([[1, 0], [0.0001, 0]])  # float16: 1 + 0.0001 = 1
+    x, w = np.float32([[1, 1]]), np.float32([[1, 0], [0.0001, 0]])  # float16 rounds 1 + 0.0001 to 1
     print("O1: loss", loss_o1(w, x, targets=[0]), " all in float32: log(1 + e^-1.0001) =",
           np.float32(np.log1p(np.exp(-1.0001))))
 

@@ -64,10 +64,10 @@ def join_heads(x):
 
 
 if __name__ == "__main__":
-    v = Tensor([[3.0], [6.0], [12.0]])  # three tokens, E = 1
+    v = Tensor([[3.0], [6.0], [12.0]])  # each of three tokens has a vector of one number
     zeros = Tensor(np.zeros((3, 1)))
     print("all keys equal:   ", attention(zeros, zeros, v).array.ravel())
 
     k = Tensor([[1.0], [-1.0], [0.0]])
-    q = Tensor([[100.0], [100.0], [-100.0]])  # the last query looks for the key -1
+    q = Tensor([[100.0], [100.0], [-100.0]])  # the last query fits the key -1 best
     print("clear preferences:", attention(q, k, v).array.round(3).ravel())

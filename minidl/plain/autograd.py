@@ -43,11 +43,11 @@ def grad(y, inputs):
     """Returns a list: the gradients of y with respect to the Tensors of `inputs`. y is a single
     number. A gradient is a Tensor with the shape of its input."""
     gradient = {y: Tensor(np.ones(y.array.shape))}
-    for node in reversed(order(y)):  # y first, every Tensor before its parents
+    for node in reversed(order(y)):  # y is the first, and each Tensor comes before its parents
         if node.parents:
             for parent, g in zip(node.parents, node.rule(gradient[node])):
-                g = sum_to(g, parent)  # g itself, if g and parent have one shape
-                if parent in gradient:  # a gradient came on another path
+                g = sum_to(g, parent)  # changes nothing if g has the shape of `parent`
+                if parent in gradient:  # `parent` already has a gradient from another path
                     g = gradient[parent] + g
                 gradient[parent] = g
     return [gradient[x] for x in inputs]
@@ -71,7 +71,7 @@ class Tensor:
         b = tensor(b)
         return Tensor(a.array * b.array, [a, b], lambda g: [g * b, g * a])
 
-    # The other operations have the same form: the array, the parents, the rule.
+    # Each operation returns Tensor(array, parents, rule).
     def __matmul__(a, b):
         b = tensor(b)
         return Tensor(a.array @ b.array, [a, b], lambda g: [g @ b.swap(), a.swap() @ g])
@@ -93,7 +93,7 @@ class Tensor:
     def relu(a):
         return Tensor(np.maximum(a.array, 0), [a], lambda g: [g * (a.array > 0)])
 
-    def sum(a, axis=None):  # the summed axes are kept, with length 1. The rule uses expand
+    def sum(a, axis=None):  # keeps the summed axes, with length 1
         return Tensor(a.array.sum(axis, keepdims=True), [a], lambda g: [g.expand(a.array.shape)])
 
     def expand(a, shape):
@@ -108,13 +108,13 @@ class Tensor:
     def __getitem__(a, index):
         return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
 
-    # Makes zeros, and adds the array of `a` at `index`, twice if an index occurs twice.
+    # Adds `a` to an array of zeros, at the places `index`. If a place occurs twice, adds twice.
     def put(a, index, shape):
         array = np.zeros(shape)
         np.add.at(array, index, a.array)
         return Tensor(array, [a], lambda g: [g[index]])
 
-    # The methods of the class Tensor call the functions above.
+    # The operations from here on call the operations above, so they need no rule.
     def swap(a):  # transposes each matrix of a stack
         *stack, row, column = range(a.array.ndim)
         return a.transpose(*stack, column, row)
@@ -143,7 +143,7 @@ def sum_to(g, x):
     """Returns g, summed over the axes along which NumPy repeated x. The result has the shape of x.
 
     A number that NumPy repeated was used several times. It gets the sum of its gradients."""
-    new = g.array.ndim - x.array.ndim  # the number of axes that x does not have
+    new = g.array.ndim - x.array.ndim  # how many axes g has that x does not have
     axes = tuple(i for i, length in enumerate(g.array.shape)
                  if i < new or length > x.array.shape[i - new])
     return g.sum(axes).reshape(*x.array.shape) if axes else g
@@ -154,7 +154,7 @@ if __name__ == "__main__":
     y = a * b + a
     ga, gb = grad(y, [a, b])
     print("y = a * b + a:", y.array)
-    print("dy/da = b + 1:", ga.array)  # two paths meet at a: b comes from mul, 1 from add
+    print("dy/da = b + 1:", ga.array)  # a gets the gradient b from mul, and 1 from add
     print("dy/db = a:    ", gb.array)
 
     x = Tensor(2.0)

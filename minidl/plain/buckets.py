@@ -90,6 +90,6 @@ if __name__ == "__main__":
 
     def example(t):
         loud = Loud(t, range(t.size)) if t.rank == 0 else t
-        return mean_gradients(loud, backward(t.rank), cap=16)  # cap: two numbers of 8 bytes
+        return mean_gradients(loud, backward(t.rank), cap=16)  # 16 bytes are two numbers
 
     print("means", *simulate(2, example)[0])

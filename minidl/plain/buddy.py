@@ -46,7 +46,7 @@ def save(t, copies, step, state):
     own, theirs = state.copy(), np.empty_like(state)
     t.sendrecv(own, right, theirs, left)
     copies[step] = own, theirs
-    ring.all_reduce(t, np.zeros(1))  # the barrier: a sum that needs all ranks
+    ring.all_reduce(t, np.zeros(1))  # a barrier, because the sum needs a number from each rank
     for old in list(copies):
         if old < step:
             del copies[old]
@@ -57,7 +57,7 @@ def restore(t, copies, lost, state):
     `state`.
 
     Rank `lost` is new, and has no copies."""
-    newest = max(copies) if t.rank != lost else 10**9  # 10**9: larger than any step
+    newest = max(copies) if t.rank != lost else 10**9  # 10**9 is larger than any step
     step = everywhere(t, np.array([newest])).min()  # the smallest of the ranks' newest steps
     buddy = (lost + 1) % t.size
     if t.rank == lost:
@@ -73,7 +73,7 @@ def restore(t, copies, lost, state):
 if __name__ == "__main__":
     from minidl.comm import simulate
 
-    kept = [{}, {}, {}]  # the memory of each rank
+    kept = [{}, {}, {}]  # kept[r] has the copies in the memory of rank r
 
     def example(t):
         state = np.array([10.0 * t.rank])

@@ -103,7 +103,7 @@ def run(lines, **arrays):
     """Returns the program's result for other arrays of the same shapes."""
     known = dict(arrays)
     for line in lines:
-        inside = {}  # the results of the steps; other lines see only the last result
+        inside = {}  # the results of this line's steps; later lines can read only the last one
         for step in line:
             operands = [inside[x] if x in inside else known[x] for x in step.operands]
             inside[step.out] = OPERATIONS[step.operation](*operands)

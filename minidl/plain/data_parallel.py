@@ -28,7 +28,7 @@ def mean_gradients(t, gradients, n_samples):
 
     gradients: this rank's gradients, a list of arrays. n_samples: how many samples this rank
     has."""
-    total = ring.all_reduce(t, np.array([float(n_samples)]))[0]  # m, the samples of all ranks
+    total = ring.all_reduce(t, np.array([float(n_samples)]))[0]  # m, the number of all samples
     means = []
     for g in gradients:
         flat = g.ravel() * (n_samples / total)
@@ -51,7 +51,7 @@ if __name__ == "__main__":
 
     def gradients(weights, inputs, targets):  # the loss is the mean of (w x - y)^2 / 2
         w, = weights
-        return [np.mean((w * inputs - targets) * inputs, keepdims=True)]  # one number, like w
+        return [np.mean((w * inputs - targets) * inputs, keepdims=True)]  # an array of one number
 
     def example(t):
         inputs = np.array([1.0, 2.0, 3.0])[t.rank::t.size]  # rank 0: 1 and 3, rank 1: 2

@@ -50,7 +50,7 @@ def step(t, w, gradient, u, v, k, rate, momentum=0.9):
     u[largest] = 0
     v[largest] = 0
     total = np.zeros_like(w)
-    np.add.at(total, indices, values)  # also adds if two ranks sent the same index
+    np.add.at(total, indices, values)  # adds both values if two ranks sent the same index
     w -= rate * total
 
 
@@ -62,7 +62,7 @@ if __name__ == "__main__":
         w, u, v = np.zeros(3), np.zeros(3), np.zeros(3)
         lines = []
         for _ in range(3):
-            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)  # momentum 0: u = gradient / 2
+            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)  # with momentum 0 u is gradient / 2
             lines.append(f"weights {w}  rank 0 must still send {v}")
         return lines
 

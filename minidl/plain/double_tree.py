@@ -40,11 +40,11 @@ def parent(rank, n):
     """Returns the parent of a rank in tree 1 of n ranks, or None for rank 0, the root."""
     if rank == 0:
         return None
-    lowest = 1  # the value of the last 1 in the binary form: 2^h
+    lowest = 1  # 2^h, the value of the last 1 in the binary form of `rank`
     while rank % (2 * lowest) == 0:
         lowest = 2 * lowest
-    # Of the two ranks `without` and rank + lowest, one is a multiple of 4 * lowest. The other one
-    # has height h+1, so it is the parent.
+    # `without` and rank + lowest are multiples of 2 * lowest. One of them is not a multiple of
+    # 4 * lowest. This one has the height h+1, so it is the parent.
     without = rank - lowest
     up = without if without % (4 * lowest) == 2 * lowest else rank + lowest
     return up if up < n else without

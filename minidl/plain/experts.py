@@ -71,7 +71,7 @@ def places(t, choice, counts):
     for j in range(choice.shape[1]):
         earlier_choices = counts[:, :j].sum(axis=(0, 1))
         earlier_ranks = counts[:t.rank, j].sum(axis=0)
-        length = earlier_choices + earlier_ranks  # the length of each expert's queue
+        length = earlier_choices + earlier_ranks  # the length of each expert's queue so far
         for token, expert in enumerate(choice[:, j]):
             place[token, j] = length[expert]
             length[expert] += 1
@@ -88,8 +88,9 @@ def moe(t, x, router, expert, k, factor):
     capacity = math.ceil(factor * counts.sum() / t.size)
     kept = places(t, choice, counts) < capacity
 
-    # dispatch: send to each rank how many tokens its expert gets, and then these tokens.
-    # chosen: for each expert, (the tokens that chose this expert, the number j of each choice)
+    # This is the dispatch. First each rank gets the numbers of tokens that will come to its expert.
+    # Then the tokens are sent. An entry of `chosen` belongs to one expert. It is a pair: the tokens
+    # that chose this expert, and the number j of each choice.
     chosen = [np.nonzero(kept & (choice == e)) for e in range(t.size)]
     outgoing = [x[token] for token, _ in chosen]
     n_rows = np.empty((t.size, 1), int)
@@ -99,7 +100,7 @@ def moe(t, x, router, expert, k, factor):
 
     done = expert(np.concatenate(incoming))
 
-    # combine: the rows go back to the ranks that sent them
+    # This is the combine. The rows go back to the ranks that sent the tokens.
     back = np.split(done, np.cumsum(n_rows)[:-1])
     home = [np.empty_like(rows) for rows in outgoing]
     all_to_all(t, back, home)
@@ -113,13 +114,15 @@ if __name__ == "__main__":
     from minidl.comm import simulate
 
     def example(t):
-        # The token [1, 0] goes to expert 0, [0, 1] to expert 1. Their gates are 1 - e^-99.
+        # The token [1, 0] goes to expert 0, and the token [0, 1] goes to expert 1. The gate of each
+        # token is about 1 - e^-99.
         router = np.array([[99.0, 0.0], [0.0, 99.0]])
         x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 
         def expert(rows):
             return 10 * (t.rank + 1) * rows
-        # C = ceil(1.0 * 6 tokens * 1 / 2 experts) = 3; 4 tokens choose expert 0: one is dropped
+        # An expert takes at most ceil(1.0 * 6 tokens * 1 / 2 experts) = 3 tokens. 4 tokens choose
+        # expert 0, so one of them is dropped.
         return moe(t, x, router, expert, k=1, factor=1.0)
 
     for rank, y in enumerate(simulate(2, example)):

@@ -74,7 +74,7 @@ def backward(go, q, k, v, o, lse, block):
 
 
 if __name__ == "__main__":
-    q = np.ones((1, 1))  # one query, E = 1, so the scores are the keys
+    q = np.ones((1, 1))  # the query is the number 1, so each score is equal to its key
     k = np.log([[1.0], [2.0], [5.0]])  # so e^score is 1, 2 and 5
     v = np.array([[80.0], [40.0], [8.0]])
     for block in 1, 2, 3:

@@ -39,7 +39,7 @@ def to_half(x):
     """Returns the float16 number that is nearest to x, a Python float."""
     exponent = math.frexp(x)[1] - 1  # 2^exponent <= |x| < 2^(exponent + 1)
     step = 2.0 ** (max(exponent, -14) - 10)
-    nearest = round(x / step) * step  # half way, Python's round takes the even number
+    nearest = round(x / step) * step  # if two integers are equally near, round takes the even one
     return nearest if abs(nearest) <= 65504 else math.copysign(math.inf, x)
 
 
@@ -64,7 +64,7 @@ def kahan(x):
     for number in x:
         wanted = number + lost
         new = total + wanted
-        lost = wanted - (new - total)  # what should be added, minus what was added
+        lost = wanted - (new - total)  # the wanted growth of the sum, minus its real growth
         total = new
     return total
 

@@ -72,7 +72,7 @@ def step(t, sizes, a, b, micro_batches, targets):
         error = y - targets[i]
 
         def backward(gy):
-            if is_last:  # gy is 1 / number of micro-batches, from pipeline.step
+            if is_last:  # pipeline.step passes gy = 1 / (number of micro-batches)
                 gy = gy * error / error.size
             gx, da, db = mlp_backward(gy)
             ga[...] += da

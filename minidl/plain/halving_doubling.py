@@ -41,11 +41,12 @@ def halve(t, x, p):
     kept = x
     far = p // 2
     while far > 0:
-        # of 2 * far ranks in a row, the first half has its partners in the second half
+        # The ranks form groups of 2 * far neighbours. In a group, each rank of the first half has
+        # its partner in the second half.
         partner = t.rank + far if t.rank % (2 * far) < far else t.rank - far
         lower, upper = np.array_split(kept, 2)  # views of x
         kept, sent = (lower, upper) if t.rank < partner else (upper, lower)
-        # sendrecv(outgoing, to, incoming, source) fills and returns incoming
+        # sendrecv(outgoing, to, incoming, source) fills `incoming`, and returns it
         kept += t.sendrecv(sent, partner, np.empty_like(kept), partner)
         steps.append((kept, sent, partner))
         far = far // 2

@@ -65,7 +65,8 @@ def all_reduce(t, x, node_size):
     """Sums x, a vector, over all ranks, in place. Returns x."""
     node, across = groups(t, node_size)
     ring.reduce_scatter(node, x)
-    # now part rank + 1 of x is complete (page ring). `own` is a view of this part
+    # After reduce_scatter, the rank with the number r in the node has the sum of part r + 1 of x
+    # (page ring). `own` is a view of this part.
     own = np.array_split(x, node.size)[(node.rank + 1) % node.size]
     ring.all_reduce(across, own)
     ring.all_gather(node, x)

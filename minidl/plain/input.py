@@ -40,13 +40,13 @@ def finish_times(costs, n):
 
     A stage begins a sample when two things are done. The stage has finished the previous sample,
     and the previous stage has finished this sample."""
-    done = [0] * len(costs)  # when each stage has finished its latest sample
+    done = [0] * len(costs)  # the time when each stage finished its latest sample
     times = []
     for _ in range(n):
         ready = 0
         for stage, cost in enumerate(costs):
             done[stage] = max(ready, done[stage]) + cost
-            ready = done[stage]  # from this time on the next stage can have the sample
+            ready = done[stage]  # from this time on the next stage can use the sample
         times.append(ready)
     return times
 

@@ -51,7 +51,8 @@ def attend_next(cache, q, k, v):
     return softmax(s) @ np.array(values)
 
 
-# A model of one layer: row i of `token` is the vector of token i; wq, wk, wv, wo are matrices.
+# A model is a dict, and has one layer. Row i of model["token"] is the vector of token i. The other
+# entries, "wq", "wk", "wv" and "wo", are matrices.
 def predict_all(model, ids):
     """Returns, for each token of the text, the scores of all tokens that may come next."""
     x = model["token"][ids]
@@ -94,14 +95,16 @@ def generate(model, ids, n):
     scores = prefill(model, cache, ids)
     for _ in range(n):
         ids.append(int(scores.argmax()))
-        scores = predict_next(model, cache, ids[-1])  # not used after the last token
+        scores = predict_next(model, cache, ids[-1])  # the last scores are not used
     return ids
 
 
 if __name__ == "__main__":
-    # wq is 0, so all tokens so far have equal weights: number i of o is the share of token i.
-    # wo makes the share of 0 the score of 1, the share of 1 the score of 2, of 2 the score of 0.
-    # After 0 0 1 1 the scores of 1 and 2 are equal: argmax takes 1, the first of the two.
+    # "wq" is 0, so attention gives all tokens so far the same weight. Then number i of its result
+    # is the share of token i in the text. "wo" moves these numbers by one place. So the score of
+    # token 1 is the share of token 0. The score of token 2 is the share of token 1. The score of
+    # token 0 is the share of token 2. After the text 0 0 1 1, tokens 1 and 2 have the same score.
+    # Then argmax takes token 1, the first of the two.
     one, zero = np.eye(3), np.zeros((3, 3))
     model = {"token": one, "wq": zero, "wk": one, "wv": one, "wo": one[[1, 2, 0]]}
     print(generate_again(model, [0, 0], n=4))

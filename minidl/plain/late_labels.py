@@ -33,10 +33,11 @@ import heapq
 def join(clicks, labels, window):
     """Yields (key, 1 or 0) for each click. clicks, labels: [(time, key)], in the order of time.
     window: how long a click waits for its label."""
-    # at equal times "click" comes before "label", as in the alphabet
+    # If a click and a label have the same time, the click comes first, because merge compares the
+    # words "click" and "label".
     both = heapq.merge([(time, "click", key) for time, key in clicks],
                        [(time, "label", key) for time, key in labels])
-    waiting = {}  # {key: end of its window}. A dict keeps the order of insertion: oldest first
+    waiting = {}  # {key: end of its window}. The oldest click comes first
     for now, kind, key in both:
         yield from over(waiting, now)
         if kind == "click":
@@ -44,7 +45,7 @@ def join(clicks, labels, window):
         elif key in waiting:
             del waiting[key]
             yield key, 1
-    yield from over(waiting, float("inf"))  # the streams have ended: all windows end
+    yield from over(waiting, float("inf"))  # the streams have ended, so all windows end
 
 
 def over(waiting, watermark):

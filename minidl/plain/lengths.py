@@ -71,7 +71,8 @@ def pack(texts, capacity):
 def mask(positions):
     """Returns a (T, T) array: True if token i may see token j. Then j is not later than i, and both
     are in the same text."""
-    text = (positions == 0).cumsum()  # the number of each token's text; a padded place is a text
+    # text[i] is the number of the text of token i. Each padded place counts as a text of its own.
+    text = (positions == 0).cumsum()
     return np.tril(text[:, None] == text)
 
 

@@ -54,7 +54,7 @@ def diloco(t, weights, step, n_steps, period, rate=0.7, momentum=0.9):
     their weights. They do one step of SGD on the weights from the start of the round. The gradient
     of this step is d, the mean over ranks of (weights at the start - weights at the end). rate,
     momentum: the learning rate and the momentum of this step."""
-    common = [w.copy() for w in weights]  # common and ms are the same on all ranks
+    common = [w.copy() for w in weights]  # `common` and `ms` are equal on all ranks
     ms = [np.zeros_like(w) for w in weights]
     for i in range(1, n_steps + 1):
         step(weights)

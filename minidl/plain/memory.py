@@ -65,7 +65,7 @@ def kept_by_autograd(sizes, batch):
 def counted(y, weights):
     """Returns how many numbers are really kept by y and by the Tensors from which y was computed.
     The weights are not counted."""
-    nodes = order(y)  # y, and all Tensors from which it was computed
+    nodes = order(y)  # y and all Tensors from which y was computed
     return sum(node.array.size for node in nodes if node not in weights)
 
 

@@ -35,9 +35,9 @@ def lifetimes(lines):
     """Returns {name: (size, the line that makes it, the last line that reads it)} of a program."""
     found = {}
     for i, line in enumerate(lines):
-        made = line[-1]  # the line's last operation: other lines may read its result
+        made = line[-1]  # the last step of the line; other lines read only its result
         readers = [j for j, later in enumerate(lines) if compiler.reads(later, made.out)]
-        last = max(readers, default=len(lines))  # the default is for the program's result
+        last = max(readers, default=len(lines))  # no line reads the program's result
         found[made.out] = int(np.prod(made.shape)), i, last
     return found
 

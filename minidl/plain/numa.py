@@ -31,7 +31,7 @@ def numbers(text):
     found = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        # "8" stands for the range 8-8
+        # A single number such as "8" means the same as "8-8".
         found += range(int(first), int(last or first) + 1)
     return found
 
@@ -67,5 +67,5 @@ if __name__ == "__main__":
     machine = [numbers("0-3"), numbers("4-7")]
     for rank in range(4):
         print("rank", rank, "cores", cores_of(rank, machine))
-    for part in (0, 0.5, 1):  # 100 GB; near memory: 100 GB/s, far memory: 50 GB/s
+    for part in (0, 0.5, 1):  # reads 100 GB. Near memory has 100 GB/s, far memory has 50 GB/s
         print(part, "of the bytes are far; seconds:", round(time_s(100e9, part, 100e9, 50e9), 3))

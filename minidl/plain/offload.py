@@ -39,7 +39,7 @@ class Link:
     """Copies arrays between the device and the host. On this page both hold NumPy arrays."""
 
     def __init__(self):
-        self.copies = []  # ("down" or "up", bytes)
+        self.copies = []  # [("down" or "up", number of bytes)]
 
     def down(self, array):
         self.copies.append(("down", array.nbytes))

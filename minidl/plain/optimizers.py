@@ -58,7 +58,7 @@ def clip(gradients, max_norm):
     """Scales all gradients in place, so that their norm together is at most max_norm. Returns the
     norm before clipping."""
     norm = math.sqrt(sum((g**2).sum() for g in gradients))
-    scale = min(1, max_norm / (norm + 1e-6))  # 1e-6: no division by 0
+    scale = min(1, max_norm / (norm + 1e-6))  # 1e-6 prevents a division by 0
     for g in gradients:
         g *= scale
     return norm

@@ -38,11 +38,11 @@ def one_f_one_b(stage, n, m):
     """Returns the tasks of a stage. The stage first runs as many forwards as there are stages after
     it. Then it runs a forward and a backward in turn. At the end only backwards are left."""
     ahead = min(n - stage - 1, m)
-    tasks = [f"F{i}" for i in range(ahead)]  # warm-up: only forwards
+    tasks = [f"F{i}" for i in range(ahead)]  # the warm-up has only forwards
     for i in range(m):
-        if ahead + i < m:  # steady state: a forward, then a backward
+        if ahead + i < m:  # in the steady state each backward comes after a forward
             tasks.append(f"F{ahead + i}")
-        tasks.append(f"B{i}")  # cool-down: no forward is left, only backwards
+        tasks.append(f"B{i}")  # in the cool-down only backwards are left
     return tasks
 
 
@@ -68,7 +68,7 @@ def step(t, schedule, forward, micro_batches, shape):
                 sends.append(t.isend(y, after))
         else:
             if last:
-                # the gradient of the mean of all losses with respect to this loss
+                # gy is the gradient of the mean of all losses with respect to losses[i].
                 gy = np.full_like(losses[i], 1 / len(micro_batches))
             else:
                 gy = t.recv(np.empty(shape), after)

@@ -61,6 +61,6 @@ if __name__ == "__main__":
         q, owed = np.array([[1.0], [0.0]]), np.zeros((2, 2))
         for gradient in ([[3.0, 0.0], [4.0, 0.0]], [[3.0, 1.0], [4.0, 0.0]]):
             mean, q = mean_gradient(t, np.array(gradient), q, owed)
-            print("mean", *mean.round(2), " owed", *(owed.round(2) + 0))  # + 0: prints 0 and not -0
+            print("mean", *mean.round(2), " owed", *(owed.round(2) + 0))  # + 0 turns -0 into 0
 
     simulate(1, example)

@@ -32,7 +32,7 @@ import threading
 def prefetch(items, n):
     """Yields the same items in the same order. A thread takes up to n + 1 items ahead."""
     ready = queue.Queue(n)
-    end = object()  # marks the end: no item is this object
+    end = object()  # marks the end, because no item is this object
 
     def work():
         for item in items:
@@ -55,5 +55,5 @@ if __name__ == "__main__":
             yield i
 
     for i in prefetch(load(7), n=2):
-        time.sleep(0.03)  # the step: long enough for the thread to fill the queue
+        time.sleep(0.03)  # a step takes 0.03 s. In this time the thread fills the queue
         print("step", i, " loaded so far:", *loaded)

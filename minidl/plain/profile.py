@@ -45,7 +45,8 @@ def own_times(spans):
     """Returns {name: the own time of the spans with this name, in seconds}."""
     own = {}
     open_spans = []  # (name, end) of the spans around the current one
-    # sorted by begin; if two spans begin together, the longer span is the outer one
+    # The spans are sorted by their begin. If two spans begin together, the longer one is around the
+    # shorter one, so the longer one comes first.
     outer_first = sorted(spans, key=lambda span: (span[1], -span[2]))
     for name, begin, end in outer_first:
         while open_spans and open_spans[-1][1] <= begin:

@@ -27,7 +27,7 @@ def recompute(segment, *inputs):
     """Returns segment(*inputs), one Tensor. Only `inputs` get gradients, so the weights must be
     inputs, too."""
     def run():
-        fresh = [Tensor(x.array) for x in inputs]  # no parents: backward stops at these
+        fresh = [Tensor(x.array) for x in inputs]  # Tensors without parents, where backward stops
         return fresh, segment(*fresh)
 
     def rule(g):
@@ -40,7 +40,7 @@ def recompute(segment, *inputs):
 
 def kept(y):
     """Returns how many results of operations are kept for the backward of y."""
-    return sum(1 for node in order(y) if node.parents)  # order(y): y and all Tensors before y
+    return sum(1 for node in order(y) if node.parents)  # only results of operations have parents
 
 
 if __name__ == "__main__":
@@ -57,7 +57,7 @@ if __name__ == "__main__":
     for name in "plain", "recompute":
         runs, x, w = 0, Tensor(1.0), Tensor(2.0)
         y = x
-        for _ in range(3):  # nine layers in all
+        for _ in range(3):  # 3 * 3 = 9 layers
             y = recompute(three_layers, y, w) if name == "recompute" else three_layers(y, w)
         n_kept = kept(y)
         gx, gw = grad(y, [x, w])

@@ -36,7 +36,7 @@ def reduce_scatter(t, x):
     """Sums each chunk of x over all ranks. Rank r gets the sum of chunk r+1, in place."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    chunks = np.array_split(x, n)  # views: writing into a chunk writes into x
+    chunks = np.array_split(x, n)  # views, so writing into a chunk writes into x
     for step in range(n - 1):
         outgoing = chunks[(r - step) % n]
         own = chunks[(r - 1 - step) % n]  # the left neighbour, r - 1, sends this chunk now

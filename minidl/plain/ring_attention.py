@@ -47,7 +47,7 @@ def scores(q, k, is_own):
 
     is_own: True if queries and keys belong to the same tokens, False if all keys are earlier."""
     s = q @ k.T / np.sqrt(q.shape[1])
-    if is_own:  # only in a rank's own block keys may come later: query i sees the keys j <= i
+    if is_own:  # in its own block, query i sees only the keys j <= i
         s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)
     return s
 
@@ -67,7 +67,7 @@ def pass_on(t, block):
 
 def forward(t, q, k, v):
     """Returns o and lse of causal attention. q, k, v and o: (tokens of this rank, width)."""
-    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # no key yet: lse = log 0
+    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # no key yet, so lse is log 0
     block = np.stack([k, v])
     for step in range(t.size):
         owner = (t.rank - step) % t.size
@@ -105,7 +105,7 @@ if __name__ == "__main__":
 
     def example(t):
         v = np.array([[0.0, 2.0, 4.0, 6.0]]).T[2 * t.rank:2 * t.rank + 2]  # 2 tokens on each rank
-        q = k = np.zeros((2, 1))  # all scores are equal: o is the mean of the values so far
+        q = k = np.zeros((2, 1))  # all scores are equal, so o is the mean of the values so far
         o, lse = forward(t, q, k, v)
         gq, gk, gv = backward(t, q, k, v, o, lse, go=np.ones((2, 1)))
         return o.ravel().round(2), gv.ravel().round(2)

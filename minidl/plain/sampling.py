@@ -37,8 +37,8 @@ def probabilities(scores, temperature=1.0, top_k=None, top_p=None):
         p[likeliest[top_k:]] = 0
         p /= p.sum()
     if top_p is not None:
-        before = np.cumsum(p[likeliest]) - p[likeliest]  # each token's sum over likelier tokens
-        p[likeliest[before >= top_p]] = 0  # the token with which the sum reaches p is kept
+        before = np.cumsum(p[likeliest]) - p[likeliest]  # the sum of p over likelier tokens
+        p[likeliest[before >= top_p]] = 0  # keeps the token with which the sum reaches top_p
         p /= p.sum()
     return p
 
@@ -46,12 +46,12 @@ def probabilities(scores, temperature=1.0, top_k=None, top_p=None):
 def draw(p, u):
     """Returns the token whose part of the line contains u (see the top of this file). u: a number
     with 0 <= u < 1. p: (vocabulary,)."""
-    ends = np.cumsum(p)  # the end of each token's part of the line from 0 to 1; the last is about 1
+    ends = np.cumsum(p)  # where the part of each token ends on the line; the last end is about 1
     return int(np.searchsorted(ends, u * ends[-1], side="right"))  # the first end after u
 
 
 if __name__ == "__main__":
-    scores = np.log([0.15, 0.5, 0.1, 0.25])  # softmax gives these probabilities back
+    scores = np.log([0.15, 0.5, 0.1, 0.25])  # softmax(scores) is (0.15, 0.5, 0.1, 0.25)
     print("temperature 1:  ", probabilities(scores).round(3))
     print("temperature 0.5:", probabilities(scores, temperature=0.5).round(3))
     print("top-k 2:        ", probabilities(scores, top_k=2).round(3))

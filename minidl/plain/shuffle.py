@@ -38,7 +38,7 @@ if __name__ == "__main__":
     print("number of samples of each rank", [len(samples) for samples in shares])
     print("the samples of all ranks", np.sort(np.concatenate(shares)))
 
-    done = [samples[:2] for samples in shares]  # each rank has used two samples, then the run dies
+    done = [samples[:2] for samples in shares]  # each rank uses two samples, then the run stops
     rest = [share(epoch, rank, 3, used=8) for rank in range(3)]  # the run goes on with three ranks
     print("done and rest together", np.sort(np.concatenate(done + rest)))
     print("the next epoch has the same order:", np.array_equal(epoch, order(10, seed=0, epoch=1)))

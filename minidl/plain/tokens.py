@@ -45,7 +45,7 @@ def learn(text, n_pairs):
     ids, pairs = list(text), []
     while len(pairs) < n_pairs:
         counts = Counter(zip(ids, ids[1:]))
-        # the most frequent pair; among equally frequent pairs the smallest
+        # Takes the most frequent pair. If several pairs are equally frequent, takes the smallest.
         pair = min(counts, key=lambda pair: (-counts[pair], pair))
         if counts[pair] < 2:
             break

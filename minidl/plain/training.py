@@ -37,7 +37,8 @@ def mlp(weights, x):
 def cross_entropy(scores, targets):
     """Returns the mean of -log softmax(scores)[target] over the rows. targets: ints (samples,)."""
     n = len(targets)
-    # .array makes the maximum a constant for autograd. The loss does not depend on this constant
+    # The maximum that is subtracted does not change the loss. So the maximum needs no gradient, and
+    # .array takes it out of autograd.
     scores = scores - scores.array.max(axis=1, keepdims=True)
     log_p = scores - scores.exp().sum(1).log()  # sum(1) keeps the axis, with length 1
     return -log_p[np.arange(n), targets].sum() / n
@@ -51,9 +52,9 @@ def step(weights, x, targets, lr):
 
 
 if __name__ == "__main__":
-    x = np.array([[1.0], [-1.0]])  # two samples of one feature: class 0 if it is positive
+    x = np.array([[1.0], [-1.0]])  # two samples of one feature; a positive feature means class 0
     targets = np.array([0, 1])
-    weights = [Tensor(np.zeros((1, 2))), Tensor(np.zeros(2))]  # one layer, no relu
+    weights = [Tensor(np.zeros((1, 2))), Tensor(np.zeros(2))]  # one layer without relu
     for _ in range(2):
         loss, weights = step(weights, x, targets, lr=1.0)
         w = weights[0].array[0].round(3)

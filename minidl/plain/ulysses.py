@@ -45,7 +45,8 @@ def all_to_all(t, outgoing, incoming):
 def exchange(t, x, split, join):
     """Cuts x along the axis `split` into a block for each rank, and sends the blocks. Returns the
     received blocks, joined along the axis `join`."""
-    # copy: a message must be one piece of memory; some columns of an array are not one piece
+    # A message must be one piece of memory. Some columns of an array are not one piece, so the
+    # blocks are copied.
     outgoing = [block.copy() for block in np.split(x, t.size, axis=split)]
     incoming = [np.empty_like(block) for block in outgoing]
     all_to_all(t, outgoing, incoming)
@@ -71,8 +72,8 @@ if __name__ == "__main__":
     from minidl.comm import simulate
 
     def example(t):
-        token = np.arange(2 * t.rank, 2 * t.rank + 2)  # rank 0 has tokens 0 and 1, rank 1: 2 and 3
-        x = np.stack([10 * token, 10 * token + 1], axis=1)  # token 3 has 30 as head 0, 31 as head 1
+        token = np.arange(2 * t.rank, 2 * t.rank + 2)  # tokens 0 and 1 on rank 0, 2 and 3 on rank 1
+        x = np.stack([10 * token, 10 * token + 1], axis=1)  # token 3: head 0 is 30, head 1 is 31
         y = exchange(t, x, split=1, join=0)
         return x.ravel(), y.ravel(), exchange(t, y, split=0, join=1).ravel()
 

@@ -63,7 +63,7 @@ def step1(t, weights, backward, update):
 
     backward(weights) yields the gradient of each vector, the last vector first.
     update(i, w, g) does the optimizer's step in place on w, this rank's block of vector i."""
-    gradients = list(backward(weights))  # list: all whole gradients exist at once
+    gradients = list(backward(weights))  # all whole gradients exist at the same time
     blocks = [scatter(t, g) for g in gradients]
     update_and_gather(t, weights, blocks, update)
 
@@ -114,7 +114,7 @@ if __name__ == "__main__":
         return gy * x, gy * w
 
     def example(t):
-        x = np.array([1.0, 2.0, 3.0, 4.0]) * (t.rank + 1)  # this rank's sample; loss = sum(w * x)
+        x = np.array([1.0, 2.0, 3.0, 4.0]) * (t.rank + 1)  # this rank's sample. loss = sum(w * x)
         lines = []
 
         def update(i, w, g):

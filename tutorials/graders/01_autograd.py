@@ -68,7 +68,7 @@ def _is_softmax(got, x, gy, what):
     if got.shape != x.shape:
         raise Wrong(f"{what}: the gradient has shape {got.shape}; it needs the shape of x")
     wanted = np.asarray(gy)[..., None] * softmax(x)
-    # exp of differences up to 1000: a few roundings of 1e-16 times 1000
+    # exp of a difference of up to 1000 has an error of some roundings of 1e-16, times 1000.
     if np.allclose(got, wanted, rtol=1e-9, atol=1e-12):
         return
     if not np.isfinite(got).all():
@@ -105,7 +105,7 @@ CASES = {
     "a leaf used three times": lambda x, y: x * x * x + y,
     "a result used twice": lambda x, y: _square(minidl.exp(x * y)) + y,
     "everything at once": lambda x, y: _square(_square(x * y) + x) * minidl.tanh(x + y) + y,
-    # an addition hands the same array to both of its inputs
+    # The backward of an addition gives the same array to both inputs.
     "sums of sums": lambda x, y: (x + y) + x,
 }
 
@@ -134,7 +134,7 @@ def grade_01b(student):
             if got is None:
                 raise Wrong(f"{what}: no gradient arrived at {name}. Did you keep it in "
                             "gradient[producer]?")
-            # another order of additions changes a few roundings of 1e-16
+            # Another order of the additions changes some roundings of 1e-16.
             if got.shape != wanted.shape or (np.abs(got - wanted) > 1e-12 * np.abs(wanted)).any():
                 said = _cause(what, got, wanted)
                 raise Wrong(f"{what}: d loss / d{name} should be {wanted.round(6).tolist()}, got "

@@ -14,7 +14,7 @@ SEED = 0  # `minidl check --student NAME` sets another one for each student
 SIZES = (1, 255, 256, 257, 1_000_000)
 # (rows, columns): an array of 1, 255, 256, 258 and 1,000,000 elements
 ARRAYS = ((1, 1), (51, 5), (32, 8), (6, 43), (1000, 1000))
-WATCHED = 10_000  # elements. A check of a larger array takes seconds: only its result is compared
+WATCHED = 10_000  # elements. Of a larger array only the result is compared, because a check is slow
 
 
 def personal(draw):
@@ -111,7 +111,7 @@ def _right(out, rows, cols, where):
     of_column = np.tile(bias, rows)
     total = a.astype(float) + b + c + of_column
     wanted = np.maximum(total, 0)
-    # three additions and a rounding to float32 of numbers below 32: 4 * 32 * 2^-24
+    # Three additions and a rounding to float32 of numbers below 32 make an error of 4 * 32 * 2^-24.
     wrong = np.flatnonzero(~(np.abs(out - wanted) < 8e-6))
     if not len(wrong):
         return

@@ -115,7 +115,7 @@ def _same_step(student, start, gradients, scale, lr, max_norm):
         raise Wrong(f"scale {scale:g}: the fp32 masters did not move. Did you divide the gradients "
                     "by the scale in fp16? Or did you update only the fp16 weights?")
     for i, (m, w, weight) in enumerate(zip(masters, wanted, weights, strict=True)):
-        # a few roundings of fp32 on numbers of about 1
+        # The bound is for some fp32 roundings of numbers near 1.
         if not np.allclose(m, w, rtol=1e-5, atol=1e-5):
             hint = ("The norm to clip is the norm of the unscaled gradients, all of them together"
                     if math.isfinite(max_norm) else "Is it master - lr * gradient / scale? Is "

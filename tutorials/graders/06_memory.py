@@ -11,7 +11,7 @@ from minidl.memory.recompute import recompute_sequential
 
 SEED = 0  # `minidl check --student NAME` sets another one for each student
 
-# (widths of the layers, bytes of the cut that holds the least)
+# (widths of the layers, bytes of the best cut into segments)
 WIDTHS = [([4, 4, 64, 128, 64, 4], 13056),
           ([16, 128, 64, 8, 64, 64], 17408),
           ([64, 4, 4, 128, 96, 4, 32], 20736),

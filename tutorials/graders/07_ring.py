@@ -11,7 +11,8 @@ from minidl.course.grade import Wrong
 
 SEED = 0  # `minidl check --student NAME` sets another one for each student
 
-# (ranks, elements): p divides n in two of five. In (5, 3) there are fewer elements than ranks
+# (ranks, elements). In two pairs the chunks are equal. In (5, 3) there are fewer elements than
+# ranks.
 WORLDS = [(2, 10), (3, 10), (4, 1000), (5, 3), (7, 1000)]
 
 
@@ -69,7 +70,7 @@ def grade_07a(student):
         total = _random(p, n).sum(0)
         for rank, x in enumerate(student.run(scatter_random, p, n)):
             mine = slice(*chunks.bounds(n, p)[(rank + 1) % p :][:2])
-            # p roundings of 1e-16
+            # The bound is for p roundings of 1e-16.
             if not np.allclose(x[mine], total[mine], rtol=1e-12, atol=1e-12):
                 raise Wrong(f"rank {rank} of {p}, random numbers: chunk {(rank + 1) % p} is not "
                             "the sum")
@@ -110,7 +111,7 @@ def shifted(module, p, n):
         return into, ledger.messages_sent, ledger.bytes_sent, t.time()
 
     try:
-        # like an MPI that buffers only messages of up to 4 KiB
+        # The simulator then buffers only messages of up to 4 KiB, as some MPI libraries do.
         return simulate(p, body, rendezvous_bytes=4096)
     except Deadlock as error:
         return str(error)

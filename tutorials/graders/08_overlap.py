@@ -89,7 +89,7 @@ def grade_08b(student):
     for p in (2, 3, 4):
         _check_means(student, p, [list(range(8))[::-1]] * p)
         yield f"{p} ranks, last layer first: means, messages, bytes"
-    # A network with branches may compute gradients in any order, different on each rank.
+    # In a network with branches, the order of the gradients can be different on each rank.
     orders = [[7, 6, 5, 4, 3, 2, 1, 0], [5, 4, 3, 7, 2, 1, 0, 6], [0, 1, 2, 3, 4, 5, 6, 7]]
     _check_means(student, 3, orders[1:2] * 3)
     _check_means(student, 3, orders)
@@ -128,7 +128,7 @@ class _Checked(Background):
         return super().submit(fn, *args)
 
 
-N_ELEMS = [12, 12, 7, 24, 1, 5, 36, 11]  # of the layers; some are not divisible by the ranks
+N_ELEMS = [12, 12, 7, 24, 1, 5, 36, 11]  # elements of each layer; p does not divide all of these
 CAP = 8 * 24
 
 

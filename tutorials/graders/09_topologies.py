@@ -98,7 +98,7 @@ def grade_09b(student):
     """all ranks hold the sum, and each sends only 2 (m-1)/m K/g bytes between nodes."""
     for p, g in [(4, 2), (8, 2), (8, 4), (6, 3), (3, 1), (5, 5)]:
         n, m = 24 * p, p // g
-        total = (3.0**p - 1) / 2  # rank r adds 3^r: base-3 digit r tells how often rank r is in
+        total = (3.0**p - 1) / 2  # rank r adds 3^r, so digit r in base 3 counts rank r
         for rank, (x, inside, between) in enumerate(student.run(reduced_on_nodes, p, n, g)):
             where = f"{p} ranks in nodes of {g}, rank {rank}"
             if (x != total).any():

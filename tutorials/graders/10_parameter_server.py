@@ -44,7 +44,7 @@ def served(module, s, speeds, last_steps=STEPS, rate=0.01, steps=STEPS):
 def may_pull(module, clocks, s):
     try:
         return {worker: bool(module.may_pull(clocks, worker, s)) for worker in clocks}
-    except ValueError as error:  # of an empty sequence
+    except ValueError as error:  # min() or max() of an empty sequence
         raise Wrong(f"clocks {clocks}: {error}. The slowest is the slowest of all workers, also of "
                     "the one that asks: it may be the only one") from None
 
@@ -98,7 +98,7 @@ def grade_10a(student):
     if _most(student, 1, [1, 1, 4], "worker 3 leaves early", 2) > 1:
         raise Wrong("when a worker leaves early, the others must not run further ahead")
     yield "a worker that leaves early blocks no other worker"
-    # at a rate that is too large for gradients that are many updates old
+    # The rate is too large for gradients that are many updates old.
     weight = {s: student.run(served, s, [1, 1, 12], 8, 0.5, 96) for s in (2, 1000)}
     loss = {s: run[1] ** 2 / 2 for s, run in weight.items()}
     if not loss[2] < loss[1000]:
@@ -148,7 +148,7 @@ def grade_10b(student):
     if last[1]:
         raise Wrong("after the update the inbox must be empty. Else the next step adds to this one")
     yield "the inbox is empty after the update"
-    # 2^80 - 2^80 + 3, of 5 samples: only in this order the 3 is not lost
+    # The sum over 5 samples is 2^80 - 2^80 + 3. In another order the 3 is lost by rounding.
     events = [("here", [9, 2, 5]), ("push", 9, 3.0, 1), ("push", 5, -2.0**80, 2),
               ("push", 2, 2.0**80, 2)]
     *_, last = student.run(updates, events)
@@ -157,7 +157,7 @@ def grade_10b(student):
                     "numbers, not in the order of their pushes, so that every run has the same "
                     "bits")
     yield "the order of the workers' numbers, for any order of pushes"
-    # 2 pushes and leaves; 4 leaves without a push; 1 has not pushed yet
+    # Worker 2 pushes and leaves. Worker 4 leaves without a push. Worker 1 has not pushed yet.
     events = [("push", 2, 1.0, 1), ("here", [1]), ("push", 1, 3.0, 1)]
     *early, last = student.run(updates, [("here", [1, 2, 4]), *events])
     if any(made for made, _ in early):

@@ -107,7 +107,7 @@ def _check_trace(all_spans, marks, n):
     for lane, rows in spans.items():
         for _, label, start, end in rows:
             by_bucket[lane].setdefault(label, []).append((start, end))
-    slack = 1e-12  # the clock adds up floats
+    slack = 1e-12  # the clock adds floats, so its times are rounded
     for i in range(n):
         updates, ups, downs = (by_bucket[lane].get(f"{i}", []) for lane in ("host", "up", "down"))
         for k, (start, end) in enumerate(ups):

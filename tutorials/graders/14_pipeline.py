@@ -11,9 +11,9 @@ from minidl.parallel.model import schedule
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.schedule import Do
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
-SIZES = [(4, 6), (3, 8), (2, 2), (5, 3), (4, 1), (1, 4)]  # ranks, micro-batches: more and fewer
+SIZES = [(4, 6), (3, 8), (2, 2), (5, 3), (4, 1), (1, 4)]  # (ranks, micro-batches)
 
 
 def personal(draw):

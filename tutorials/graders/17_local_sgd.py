@@ -4,7 +4,7 @@ import numpy as np
 
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 
 def planned(module, rates, period):
@@ -164,7 +164,7 @@ def grade_17b(student):
             i = next(i for i in range(3) if not np.allclose(got[i], want[i]))
             raise Wrong(f"{n_ranks} ranks, round {i + 1}: w is {got[i]}, wanted {want[i]}")
         yield f"{n_ranks} ranks, three rounds, rate {lr:g}, momentum {momentum:g}"
-    # a round of one step of SGD is a step of data parallelism
+    # A round of one step of SGD is the same as a step of data parallelism.
     g = [draw.normal(size=4) for _ in range(4)]
     got = student.run(outer, w, [[w - 0.1 * x for x in g]], 1.0, 0.0)[0]
     if not np.allclose(got, w - 0.1 * np.mean(g, axis=0)):
@@ -172,8 +172,8 @@ def grade_17b(student):
     yield "rate 1 without momentum: the mean of the weights"
 
 
-# {exercise: {name of the mistake: (what stands in the region, or {right: wrong}, words of the
-# message that it must get)}}
+# {exercise: {name of the mistake: (the code of the region, or {right: wrong}, words that its
+# message must have)}}
 WRONG = {
     "17a": {
         "warm-up is a decay": (

@@ -17,7 +17,7 @@ def shares_of(seed, counts, offset, spread, channels=3):
     All are float32. spread: the standard deviation of the samples of a share."""
     draw = np.random.default_rng(seed)
     x = (offset + spread * draw.normal(size=(sum(counts), channels))).astype(np.float32)
-    # each share has another mean
+    # Gives each share another mean.
     x += np.repeat(spread * draw.normal(size=len(counts)), counts)[:, None].astype(np.float32)
     means, m2s = [], []
     for part in np.split(x, np.cumsum(counts)[:-1]):
@@ -72,7 +72,7 @@ def _merge_is_right(student, seed, counts, offset, spread):
         raise Wrong(f"{where}: the result is not finite. Is something divided by the number of "
                     "samples of a share, which may be 0?")
     with np.errstate(all="ignore"):
-        # float32 has this relative error
+        # The tolerance is the relative error of float32.
         if not np.allclose(mean, want_mean, rtol=3e-7, atol=1e-6):
             if np.allclose(mean, given[0].mean(0), rtol=1e-6):
                 raise Wrong(f"{where}: this is the plain mean of the means. Multiply each share's "
@@ -81,7 +81,8 @@ def _merge_is_right(student, seed, counts, offset, spread):
                 raise Wrong(f"{where}: this is the plain mean of the means. Multiply each share's "
                             "mean by its number of samples, and divide the sum by all samples")
             raise Wrong(f"{where}: wanted the mean {want_mean}; got {mean}")
-        # the float32 means of the shares are off by half a unit in the last place of `offset`
+        # The float32 means of the shares are wrong by up to half a unit in the last place of
+        # `offset`.
         slack = len(x) * (offset * 6e-8) * (offset * 6e-8 + 2 * spread) + 1e-5 * want
         if (abs(m2 - want) <= slack).all():
             return
@@ -196,8 +197,8 @@ def _explain(w, gradients, options, got, step):
                 f"{formula(w, gradients, options)[step - 1].ravel()[0]:g}")
 
 
-# {exercise: {name of the mistake: (what stands in the region, or {right: wrong}, words of the
-# message that it must get)}}
+# {exercise: {name of the mistake: (the code of the region, or {right: wrong}, words that its
+# message must have)}}
 WRONG = {
     "18a": {
         "mean of means": (

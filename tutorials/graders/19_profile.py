@@ -6,7 +6,7 @@ import numpy as np
 
 from minidl.course.grade import Wrong, kind_of
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 FAULTS = "synchronisation", "loader", "float64"
 HINTS = {"synchronisation": "One small collective a step is allowed, such as for the loss. Do not "

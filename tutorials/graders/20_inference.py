@@ -4,7 +4,7 @@ import numpy as np
 
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 # ---- 20a ----
 

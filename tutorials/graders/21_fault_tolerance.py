@@ -6,7 +6,7 @@ from minidl import Generator
 from minidl.course.disk import Disk, PowerFailure
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 OLD, NEW = b"the old snapshot" * 3, b"a new snapshot, which is longer" * 2
 
@@ -34,7 +34,7 @@ def second_try(module, n_calls):
         except PowerFailure:
             again = Disk({name: data for name, (data, _) in disk.names.items()})
             module.save(again, "run", NEW)
-            failed += [dies_at] * (again.found("run")[0][2] != NEW)  # [0]: only the safe data
+            failed += [dies_at] * (again.found("run")[0][2] != NEW)  # entry 0 has the safe data
     return failed
 
 
@@ -164,7 +164,7 @@ def grade_21b(student):
         yield f"dies after {n_steps} steps: {n_numbers} numbers, nothing forgotten"
 
 
-# {exercise: {name of the mistake: ({right: wrong}, words of the message that it must get)}}
+# {exercise: {name of the mistake: ({right: wrong}, words that its message must have)}}
 WRONG = {
     "21a": {
         "written in place": (

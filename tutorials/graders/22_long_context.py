@@ -8,7 +8,7 @@ import numpy as np
 from minidl.course.grade import Wrong
 from minidl.course.student import Hidden
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 HEADS, WIDTH = 2, 4
 # {name: (places of the queries, places of the keys)}

@@ -5,7 +5,7 @@ import numpy as np
 from minidl.comm import Ledger, simulate
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 # (tokens of each rank, number of experts)
 CASES = [((5,), 2), ((4, 3), 2), ((3, 0, 4), 6), ((2, 6, 1, 5), 4)]

@@ -134,8 +134,7 @@ def reference(arrivals, partitions, window, slack):
 # <<<
 
 
-# {exercise: {name of the mistake: (a change of the solution's, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: ({right: wrong}, words that its message must have)}}
 WRONG = {
     "24a": {
         "the furthest partition is the watermark": (

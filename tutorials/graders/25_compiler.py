@@ -8,7 +8,7 @@ from minidl.course.grade import Wrong
 from minidl.infer.graph import Step
 from minidl.nn import functional as F
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 ACTIVATIONS = "relu", "sigmoid", "tanh", "gelu", "silu"
 
 

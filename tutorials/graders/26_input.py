@@ -83,8 +83,7 @@ def _check(who, shares, size, batches, length, batch):
                     "in random order, or training sees short texts first and long texts last")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 _REST = """
 batches = [list(b) for b in batches]
 while len(batches) % size:

@@ -10,7 +10,7 @@ from minidl import cuda
 from minidl.course.grade import Wrong, apart
 from minidl.plain import convolution as plain
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 # (channels, kh, kw, images, oh, ow). Some windows and results are no squares.
 SIZES = [(1, 1, 1, 1, 1, 1), (2, 3, 3, 2, 4, 4), (3, 2, 3, 2, 5, 3), (2, 4, 1, 3, 2, 6)]
@@ -41,7 +41,7 @@ def grade_27a(student):
         what = f"a window of {kh} x {kw}"
         _check_part(got[0], "k", "(c, i, j)", what, (c, kh, kw), "the window")
         _check_part(got[1], "p", "(n, r, s)", f"a result of {oh} x {ow}", (n, oh, ow), "the result")
-        if kh * kw > 1:  # numbers, not arrays
+        if kh * kw > 1:  # now k and p are numbers, not arrays
             k, p = c * kh * kw - 1, n * oh * ow - 1
             got = _pairs(student.run(one_index, k, p, kh, kw, oh, ow))
             wanted = (c - 1, kh - 1, kw - 1), (n - 1, oh - 1, ow - 1)
@@ -110,7 +110,7 @@ def gradient(module, *sizes):
     """Returns (gw, the most bytes that were held without x and gy)."""
     *_, kh, kw, step = sizes
     x, gy = layer(*sizes[:-1])
-    module.offsets = offsets  # right even if 27a is wrong
+    module.offsets = offsets  # 27b can be right before 27a is
     tracemalloc.start()
     try:
         gw = module.weight_gradient(x, gy, kh, kw, step)
@@ -252,8 +252,7 @@ def _cause_in_tiles(y, x, w):
     return ""
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 _FETCH = """
 ws[v][u] = o < n_out && k0 + u < n_taps ? w[o * n_taps + k0 + u] : 0;
 xs[v][u] = k0 + v < n_taps && p < n_pixels ? x[of_tap[k0 + v] + of_pixel[p]] : 0;

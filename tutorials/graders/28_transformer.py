@@ -5,7 +5,7 @@ import numpy as np
 import minidl
 from minidl.course.grade import Wrong, apart, kind_of
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 
 # -- 28a
@@ -65,7 +65,7 @@ def grade_28a(student):
         x, gy = arrays(shape, dtype)
         _check_array(y, x, f"{what}: y")
         _check_array(gx, gy, f"{what}: the gradient of x")
-        # float32: two products of numbers of size 4, each rounded
+        # The bound of float32 is for two products of numbers near 4. Each product is rounded.
         bound = 1e-10 if dtype == "float64" else 1e-5
         _check_values(y, turned(x.astype(float), first), bound, f"{what}: y",
                       _cause_of_y(y, x, first, bound))
@@ -153,7 +153,7 @@ def _cause_of_gx(gx, gy, first, bound):
 
 # -- 28b
 
-# {name: (rows in 64ths, so that sums are exact; top_p)}
+# {name: (rows, top_p)}. The numbers of a row are counted in 64ths, so that their sums are exact.
 ROWS = {
     "the example of the plain page, in 64ths": ([[32, 16, 10, 6]], 0.7),
     "the most likely token reaches p exactly": ([[8, 32, 16, 8]], 0.5),
@@ -240,7 +240,7 @@ def _check_kept(got, p_same, p, top_p, what):
         row = int(wrong[0])
         raise Wrong(f"{what}: of row {row}, {_text(p[row])}, the tokens {_places(stays[row])} "
                     f"should stay; got {_places(got[row] > 0)}{_cause_of_kept(got, p, top_p)}")
-    # float32: a sum of up to 50 numbers, and a quotient
+    # The bound of float32 is for a sum of up to 50 numbers, and a division.
     bound = 1e-12 if p.dtype == np.float64 else 1e-6
     wrong = np.argwhere(~(np.abs(got - wanted) < bound))
     if len(wrong):
@@ -338,7 +338,7 @@ def _over_rows(p, top_p):
     return result & (p > 0)
 
 
-# pieces of the answers below
+# Parts of the answers below.
 _ANGLES = """
 half = x.shape[-1] // 2
 theta = 10000.0 ** (-np.arange(half) / half)
@@ -362,8 +362,7 @@ kept = np.zeros_like(p)
 np.put_along_axis(kept, order, np.where(before < top_p, ordered, 0), axis=-1)
 """
 _DIVIDE = "return kept / kept.sum(axis=-1, keepdims=True)"
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "28a": {
         "neighbours are points": (

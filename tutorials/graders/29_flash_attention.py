@@ -8,7 +8,7 @@ import minidl
 from minidl import cuda
 from minidl.course.grade import Wrong, apart, kind_of
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 
 def draw(number, *shape):
@@ -70,7 +70,7 @@ def tiles_of(name):
             s *= 1000
         elif name == "masked keys" and number:
             s[: 3 * number - 2, 1:] = -np.inf  # some keys
-            s[0] = -np.inf  # no key of this tile
+            s[0] = -np.inf  # row 0 sees no key of this tile
         tiles.append((s.astype(dtype), v.astype(dtype)))
     return tiles
 
@@ -201,7 +201,7 @@ def pair_of(name):
     p = np.exp(s - lse)
     o = p @ v
     gp = go @ v.T
-    # the derivative of softmax over all keys, with D from its definition and not from o
+    # This is the derivative of softmax over all keys. D comes from its definition, and not from o.
     gs = (p * (gp - (p * gp).sum(axis=1, keepdims=True)))[:, keys]
     right = gs @ k[keys] / np.sqrt(width), gs.T @ q / np.sqrt(width), p[:, keys].T @ go
     return (s[:, keys].copy(), q, k[keys].copy(), v[keys].copy(), o, lse, go), right
@@ -348,7 +348,7 @@ def grade_29c(student):
             ("these are the keys of the last tile only: total and sum continue from tile to tile",
              "last"),
         )], 1e-4)
-        # float32: scores of up to 20, so exponentials have errors of 20 eps
+        # The bound is for float32. Scores are up to 20, so exponentials have errors of 20 eps.
         _check_values(o, wanted, 1e-4, f"{what}: o", cause)
         _check_values(lse, wanted_lse, 1e-4, f"{what}: lse", cause)
         most = n_keys * WIDTH * -(-n_queries // 16)
@@ -359,7 +359,7 @@ def grade_29c(student):
         yield f"{what}: values, three orders, loads of k and v"
 
 
-# pieces of the answers below
+# Parts of the answers below.
 _NEW = """
 new_m = np.maximum(m, s.max(axis=1, keepdims=True))
 shrink = np.exp(m - new_m)
@@ -396,8 +396,7 @@ for (int j = 0; j < n; ++j) {
 top = new_top;
 """
 _BARRIER = "__syncthreads();\n"
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "29a": {
         "no rescale": (

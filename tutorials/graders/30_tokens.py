@@ -8,7 +8,7 @@ import numpy as np
 from minidl.course.grade import Wrong, kind_of
 from minidl.plain import tokens as plain
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 # -- 30a
 
@@ -339,8 +339,7 @@ def grade_30b(student):
         yield f"{what}: {len(words)} words"
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "30a": {
         "each word counts once": ({"counts[pair] += n": "counts[pair] += 1"},

@@ -6,7 +6,7 @@ import numpy as np
 
 from minidl.course.grade import Wrong, apart, kind_of
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 
 # -- 31a
@@ -248,8 +248,7 @@ def _check_variance(what, got, shape, slope):
     raise Wrong(f"{what}: the variance should be {right}, is {is_now}")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 _MEANS = """
 m[...] = b1 * m + (1 - b1) * g
 v[...] = b2 * v + (1 - b2) * g**2

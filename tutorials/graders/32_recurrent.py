@@ -4,7 +4,7 @@ import numpy as np
 
 from minidl.course.grade import Wrong, kind_of
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 
 # -- 32a
@@ -194,8 +194,7 @@ def _mistake(a, b, a1, b1, a2, b2):
     return ": b is wrong"
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 _GX = "gx = gh * (1 - h**2)\n"
 _GW = "gw += gx.T @ before\n"
 _END = "return gx, gx @ w\n"

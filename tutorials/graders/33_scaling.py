@@ -6,7 +6,7 @@ import numpy as np
 
 from minidl.course.grade import Wrong, apart, kind_of
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 
 # -- 33a
@@ -180,7 +180,7 @@ def _check_least(what, n, case):
     def loss(n):
         return a * n**-alpha + b * (c / (6 * n)) ** -beta
 
-    # near its minimum the loss is a parabola: 0.1 % away it is about 1e-7 larger
+    # Near its minimum the loss is a parabola. At a distance of 0.1 % it is about 1e-7 larger.
     here, less, more = loss(n), loss(n * 0.999), loss(n * 1.001)
     if here < less and here < more:
         return
@@ -215,8 +215,7 @@ def _name_the_mistake(what, n, case):
             raise Wrong(f"{what}: N should be {shown}, is {is_now}: {words}")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 _U = "log_x = np.log(x)\ny = np.log(loss)\nu = log_x - log_x.mean()\n"
 _SLOPE = "slope = (u * y).sum() / (u**2).sum()\nlevel = y.mean()\n"
 _S = "r = y - level - slope * u\nscatter = np.sqrt((r**2).sum() / (len(u) - 2))\n"
