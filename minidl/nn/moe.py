@@ -90,7 +90,8 @@ class MoE(Module):
         self.router = Linear(width, n_experts, bias=False, generator=generator)
         self.experts = ModuleDict({str(e): expert(width, bias, generator)
                                    for e in range(n_experts)})
-        # The bias is bias_rate * bias_steps. Integers are exact, even in a float16 model.
+        # The bias is bias_rate * bias_steps. The integers bias_steps are exact, even in a float16
+        # model.
         self.register_buffer("bias_steps", Tensor(np.zeros(n_experts, np.int64)))
         self.load, self.n_dropped, self.aux_loss, self.ranks = 0, 0, None, Alone()
 
@@ -203,7 +204,7 @@ def plan_of(choice, counts, me, capacity):
     return Plan(order // k, slot.reshape(choice.shape), taken)
 
 
-# ---- to the experts and back ----
+# ---- rows go to the experts, and results come back ----
 
 
 class Dispatch(Function):

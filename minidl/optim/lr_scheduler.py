@@ -46,8 +46,8 @@ class LRScheduler:
     If the lr depends on the lr of the previous step, the subclass also writes `first` and
     `after`."""
 
-    # False if PyTorch's schedule of this name takes no groups that are added later. minidl takes
-    # such a group, but then the group must have its initial_lr.
+    # False if PyTorch's schedule of this name refuses a group that is added later. minidl accepts
+    # such a group, but only if the group has an initial_lr.
     may_join = True
     cycle_momentum = False
     schedulers = ()  # the schedules that this schedule combines
@@ -256,7 +256,7 @@ class CosineAnnealingLR(LRScheduler):
         return group["lr"]
 
     def after(self, group, base, step):
-        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # the lr is eta_min and rises again
+        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # the lr is eta_min, and now rises
             return group["lr"] + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
         growth = (1 + math.cos(math.pi * step / self.T_max)) / (
             1 + math.cos(math.pi * (step - 1) / self.T_max))
@@ -526,7 +526,8 @@ class CyclicLR(_WithMomentum):
         self._keep(lr=[base_lr] * n, **{"base_momentum": [base_momentum] * n, "max_momentum":
                                         [max_momentum] * n} if cycle_momentum else {})
         super().__init__(optimizer)
-        self.base_lrs = [base_lr] * n  # step 0 used the group's initial lr, as in PyTorch
+        # base_lrs is set last, because step 0 uses each group's initial lr, as in PyTorch.
+        self.base_lrs = [base_lr] * n
 
     def rise(self, step):
         """Returns how far the lr is above base_lr at this step: 0 at base_lr, 1 at max_lr."""

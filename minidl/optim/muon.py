@@ -86,7 +86,7 @@ def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):
     the top of this file changes each singular value, but not the singular vectors."""
     a, b, c = coefficients
     tall = g.shape[0] > g.shape[1]
-    x = g.T if tall else g  # x has no more rows than columns, so x x^T is the smaller matrix
+    x = g.T if tall else g  # if x has fewer rows than columns, x x^T is smaller than x^T x
     xp = xp_of([g])
     x = x / xp.maximum(xp.sqrt((x * x).sum()), eps)
     for _ in range(steps):

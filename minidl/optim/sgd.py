@@ -101,7 +101,7 @@ def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.
     if not weights:
         return
     if rates is not None:
-        momentum = momentum or 1.0  # any number but 0, so that the velocities are used
+        momentum = momentum or 1.0  # not 0, because momentum 0 means no velocities
     if bool(momentum) != (velocities is not None):
         given = "not given" if velocities is None else "given"
         raise ValueError("sgd wants velocities if momentum is not 0, and no velocities if it is 0; "

@@ -96,7 +96,8 @@ class DGC(Method):
     def reduce(self, t, bucket):
         xp = bucket.params[0]._xp
         self.accumulate(t.size, bucket)
-        # u and v of each parameter: views of this rank's two arrays for the bucket
+        # `momentum` has u of each parameter, and `rest` has v. They are views of this rank's two
+        # arrays for the bucket.
         momentum, rest = bucket.views_of("momentum"), bucket.views_of("residual")
         dense, index, value, at = [], [], [], 0
         for p, u, v in zip(bucket.params, momentum, rest, strict=True):
@@ -105,7 +106,7 @@ class DGC(Method):
                 dense.append((bucket.views[p], v))
             else:
                 where, what = topk_mask.top_k(v.reshape(-1), k)
-                what = what.astype("f4")  # sent as float32; a float64 v keeps the rounding error
+                what = what.astype("f4")  # sent in float32; a float64 v keeps the rounding error
                 v.reshape(-1)[where] -= what
                 if self.masking:
                     u.reshape(-1)[where] = 0

@@ -14,7 +14,8 @@ ranks' weights are.
              one
     start    post-local SGD: this many steps of data parallelism come first, because early in
              training the gradient changes direction fast. With period 1 all steps are data
-             parallelism: the weights get the same bits, and the same number of bytes is sent
+             parallelism. The weights then have the same bits as with DataParallel, and as many
+             bytes are sent as with DataParallel
     without  a number k. If a rank takes k times the median time or more, it is left out of rounds,
              and no rank waits for it. straggler.py has the rule, and the training loop that you
              need
@@ -225,7 +226,7 @@ class LocalSGD:
             raise ValueError(f"rank {self.t.rank}: with rule= LocalSGD wants the loss in each "
                              "step(loss=...), because the rule computes the period from the loss; "
                              "got no loss")
-        self.data_parallel.reducer.unsent.forget()  # the step has used the local gradients
+        self.data_parallel.reducer.unsent.forget()  # the optimizer has already used these gradients
         if rounds.count():
             if self.turns is None:
                 self.average(self.t)

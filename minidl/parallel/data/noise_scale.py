@@ -67,7 +67,7 @@ class NoiseScale:
             raise ValueError("rank 0: the noise scale compares the shares of several ranks; wanted "
                              "at least 2 ranks, got 1. Run on more ranks")
         self.model, self.beta, self.loss_scale = model, beta, loss_scale
-        self.g2 = self.s = 0.0  # running averages
+        self.g2 = self.s = 0.0  # running averages of |G|^2 and of S
         self.small, self.large = [], []  # squared norms of this backward's buckets
         self.n_samples = 0
         reducer.observer = self
@@ -95,7 +95,7 @@ class NoiseScale:
         with about("the noise scale"):
             small, u, n_ranks = ring.all_reduce(self.model.t, row)
         n_total = header.n_samples(self.model.reducer.header)
-        if n_ranks > 1 and math.isfinite(small + large):  # if not, the scaler skips this step
+        if n_ranks > 1 and math.isfinite(small + large):  # else the scaler skips this step
             scale = 1.0 if self.loss_scale is None else self.loss_scale()
             self.add(small / n_ranks / scale**2, large / scale**2, u / n_ranks, 1 / n_total)
 

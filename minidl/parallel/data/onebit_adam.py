@@ -72,7 +72,7 @@ class OneBitAdam(Method):
             v += (1 - b2) * xp.square(g)
         else:
             g *= 1 - b1
-            m *= b1 / t.size  # m is the same on all ranks, so each rank sends 1/n of it
+            m *= b1 / t.size  # all n ranks have the same m, so each rank sends m / n
             m += g
             compressed.all_reduce(t, m, self.codec, residual=bucket.own["residual"])
         size = xp.sqrt(v)

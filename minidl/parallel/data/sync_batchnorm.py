@@ -89,7 +89,7 @@ class Normalise(Function):
         xhat, r, w = self.saved
         g = gy.reshape(xhat.shape).astype(xhat.dtype, copy=False)
         gb, gw = g.sum(axis=self.axes), (g * xhat).sum(axis=self.axes)
-        if not self.needs[0]:  # x needs no gradient (first layer): all ranks return
+        if not self.needs[0]:  # in the first layer, x needs no gradient on any rank
             return None, gw, gb
         sums = backend.to_device(self.xp.concatenate([gb, gw]), "cpu")
         with named("sync_batch_norm.backward"):

@@ -7,8 +7,8 @@
     value          -3 2      |       |   5 -4
 
 `top_k` returns the k largest |x|. It estimates the threshold from a sample of one element in a
-hundred. The j-th largest of s sampled elements is about the (j n / s)-th largest of all n. The
-threshold is set a little too low, so that a few more than k elements reach it. One pass over the
+hundred. The j-th largest of s sampled elements is about the (j n / s)-th largest of all n elements.
+The threshold is a little too low, so that a few more than k elements reach it. One pass over the
 vector collects these elements, and the k largest are chosen among them. If fewer than k elements
 reach the threshold, it is lowered, and the pass is repeated. So the sample changes how long `top_k`
 takes, but never its result.
@@ -116,7 +116,7 @@ def top_k(x, k):
         place = min(2 * place, len(sample))
 
 
-# With the threshold 0, every element passes. So elements below this number count as 0.
+# The threshold of top_k is at least this number. Smaller elements count as 0.
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 

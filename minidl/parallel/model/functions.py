@@ -53,7 +53,7 @@ class Pair(Function):
     """Computes there(x) in forward, and back(gradient) in backward. `there` and `back` are
     functions of an array. Saves nothing."""
 
-    arithmetic = False  # so the arrays stay bfloat16; total() rounds their sums
+    arithmetic = False  # False: bfloat16 arrays are not cast; total() rounds the sums
 
     def forward(self, x, name, there, back):
         self.name, self.back = name, back

@@ -50,7 +50,7 @@ def pass_around_and_sum(t, block, visit, rows=None):
     left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
     own = sending = None
     for step in range(t.size):
-        if step > 1:  # receive in the order of sending: the sum first, then the next block
+        if step > 1:  # the left rank sends a sum first, and then the next block
             total = backend.xp_of([block]).empty(block.shape, own.dtype)
             arriving = t.irecv(total, left)
         coming = _next(t, block, rows, step) if step < t.size - 1 else None

@@ -12,10 +12,10 @@ Each all-reduce has B T C elements, for B texts of T tokens and a width of C.
 
 Sequence parallelism is chosen by `seq=1` (the tokens are dimension 1). Between a row layer and the
 next column layer, each rank then has only its block of the tokens. `all_reduce` becomes
-`reduce_scatter`, and `copy` becomes `all_gather`. As many bytes are sent as before, and norms and
-dropouts hold 1/n of the activations. A norm and a row layer's bias are applied only to this rank's
-tokens. So each rank has only a part of the gradients of the norm's weights and of the bias. The
-backward of `copy` sums these parts.
+`reduce_scatter`, and `copy` becomes `all_gather`. The number of sent bytes stays the same. Norms
+and dropouts hold 1/n of the activations. A norm and a row layer's bias are applied only to this
+rank's tokens. So each rank has only a part of the gradients of the norm's weights and of the bias.
+The backward of `copy` sums these parts.
 
 A column layer gathers its input, K bytes, and keeps it for backward. With `gather_again` the rank
 keeps only its own K/n bytes, and backward gathers the rest again. This sends (n-1)/n K more bytes.
@@ -114,7 +114,8 @@ def apart(t, generator=None):
     `generator` (by default from the default generator). The state of `generator` itself changes in
     the same way on all ranks, so recompute can restore this state."""
     seed, stream, counter = (generator or random.default_generator()).take(1)
-    # ranks and calls get different (seed, stream) if seeds are below 2**48, streams below 2**20
+    # Each rank and each call get a different pair (seed, stream), if all seeds are below 2**48 and
+    # all streams are below 2**20.
     return random.Generator((seed + (t.rank + 1 << 48)) % 2**64, (stream + (counter << 20)) % 2**64)
 
 
@@ -143,7 +144,7 @@ class Divided:
         return f"{super().extra_repr()}, rank {self.t.rank} of {self.t.size}"
 
 
-_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # options of the whole layer
+_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # for the undivided layer
 
 
 class ColumnLinear(Divided, Linear):
