@@ -76,7 +76,7 @@ class SGD(Optimizer):
         if momentum:
             v = state.get("momentum_buffer")
             if v is None:
-                v = state["momentum_buffer"] = p._xp.array(grad)  # a copy
+                v = state["momentum_buffer"] = p._xp.array(grad)  # copied, as v changes in place
             else:
                 v *= momentum
                 v += (1 - group["dampening"]) * grad if group["dampening"] else grad

@@ -120,7 +120,7 @@ class DiLoCo:
         self.outer = outer(params) if outer else optim.SGD(params, lr=0.7, momentum=0.9,
                                                            nesterov=True)
         self.all_reduce = all_reduce or default_all_reduce(params)
-        self.common = {p: p.array.copy() for p in params}  # w; p.array has this rank's own w_k
+        self.common = {p: p.array.copy() for p in params}  # w, which is the same on all ranks
         self.n_steps = 0
         self.coming = {}  # {step at which the outer step is due: (parameters, gradients, job)}
         self.background = Background(t) if delay else None

@@ -200,7 +200,7 @@ class SyncBatchNorm(BatchNorm):
         If the model itself is a batch norm, returns the new layer. done: {module: its replacement},
         used in the recursion."""
         done = {} if done is None else done
-        if model in done:  # a module may be used at two places of the model
+        if model in done:  # a model can use the same module at two places
             return done[model]
         done[model] = model
         if isinstance(model, BatchNorm) and not isinstance(model, cls):

@@ -127,7 +127,7 @@ def sample_of(x, k):
     # the sample has on average at least 8 of the k largest elements (standard deviation 3)
     size = min(n, max(n // 100, 8 * n // k))
     step = n // size
-    step -= step > 1 and step % 2 == 0  # an even step might always take the same columns
+    step -= step > 1 and step % 2 == 0  # an even step can always take the same columns of a matrix
     sample = size_of(xp, x[::step])
     expected = k * len(sample) / n
     # j is the expected number of large elements in the sample, plus four standard deviations. If

@@ -145,7 +145,7 @@ def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsi
     for float64). rank and order matter only if n does not divide the length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
-    if method == "ring":  # see pass_around and pass_around_and_sum
+    if method == "ring":  # the messages of pass_around and pass_around_and_sum
         block = 2 * n_groups * c * (length - n_each[(rank + 1) % n]) * itemsize
         return block, block + 2 * n_groups * c * (length - n_each[rank]) * sumsize
     own, others = n_each[rank], length - n_each[rank]  # tokens of this rank, tokens of the others

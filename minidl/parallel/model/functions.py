@@ -87,7 +87,7 @@ def all_reduce(t, x, all_reduce=None):
 def scatter(t, x, dim):
     """Returns this rank's block of the replicated x along dim, and sends nothing. Backward gathers
     the gradients of all blocks ((n-1)/n K bytes)."""
-    length = x.shape[dim]  # if `back` used x, x would stay alive until backward
+    length = x.shape[dim]  # `back` uses only `length`, so x can be freed before backward
     return Pair.apply(x, name="scatter", there=lambda x: own_block(t, x, dim),
                       back=lambda g: join(t, g, dim, length))
 

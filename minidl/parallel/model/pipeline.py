@@ -457,7 +457,7 @@ class _Step:
         weights, waiting, used = self.later.pop(do[1:])
         sends = self.expect(do, used)
         weights()
-        if sends is not None:  # part B has already computed these gradients
+        if sends is not None:  # counts the gradients that part B has computed
             for p in sends.params:
                 if p in used and p not in waiting:
                     sends.gradient_ready(p)

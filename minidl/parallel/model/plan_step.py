@@ -140,7 +140,7 @@ def seconds(task, tokens, sizes, method, links, network):
         loss = sum(net.all_reduce_s(links["tp"], tp, k * 4 * tokens) for k in (1, 2))
         parts["tp"] = (2 * s, (2 + 2 * again) * s, 0.0), (loss, s, 0.0), (s, 0.0, 0.0)
     if cp > 1:
-        c = one.attention // (4 * shape.context)  # columns of q
+        c = one.attention // (4 * shape.context)  # this rank's columns of q
         if method == "ring":
             there, back = net.ring_attention_s(links["cp"], cp, 2 * tokens * c * width,
                                                2 * tokens * c * 4, a, 2 * a)

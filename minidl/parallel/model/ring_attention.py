@@ -92,7 +92,7 @@ def merge(xp, o, lse, o2, lse2):
     for the same queries, but over different keys. o is (..., L, E), lse is (..., L). lse is -inf
     for a query that saw no key."""
     both = xp.logaddexp(lse, lse2)
-    finite = xp.maximum(both, xp.finfo(both.dtype).min)  # -inf minus -inf would be nan
+    finite = xp.maximum(both, xp.finfo(both.dtype).min)  # avoids -inf minus -inf, which is nan
     o *= xp.exp(lse - finite)[..., None]
     o += xp.exp(lse2 - finite)[..., None] * o2
     lse[...] = both

@@ -78,7 +78,7 @@ def cut(p, t, dim, bounds=None, repeats=1):
                          f"ranks, along dimension {dim} of a weight of shape {tuple(p.shape)}; got "
                          f"{repeats} pieces, each cut at the indices {part.bounds}, so that a rank "
                          "has nothing. Use fewer ranks along tp")
-    p.array = own_part(part, p.array)  # `p.data =` would demand the old shape
+    p.array = own_part(part, p.array)  # not `p.data =`, which wants the old shape
     p.grad, p.version = None, p.version + 1
     p.declare(part=part)
 

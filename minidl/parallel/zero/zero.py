@@ -145,7 +145,7 @@ class ShardedBucket:
             own += self.earlier
             self.earlier = None
         self.shard.grad = own
-        for hook in self.shard._hooks or ():  # tells Offload: this gradient is complete
+        for hook in self.shard._hooks or ():  # tells Offload that this gradient is complete
             hook.gradient_ready(self.shard)
         return released
 

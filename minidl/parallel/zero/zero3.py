@@ -282,7 +282,7 @@ class Zero3(Zero1):
 def _gather(t, bucket, whole, number):
     # with this label, ranks that run their units in different orders get an error
     with about(f"weights {number}"):
-        bucket.all_gather(t, whole, bucket.bounds)  # not returned: a job keeps its result alive
+        bucket.all_gather(t, whole, bucket.bounds)  # returns None, as a job keeps its result
 
 
 def items(model):
