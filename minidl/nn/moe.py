@@ -23,9 +23,9 @@ An expert that is rarely chosen learns little. Then it is chosen even less. Two 
                     is the mean of p_e over the tokens. The value is 1 if all experts have equal
                     shares, and E in the worst case
     move_bias       each expert has a bias. p + bias is used to choose the k experts. The gates use
-                    p without the bias. After a step, the bias falls by `bias_rate` if the load of
-                    the expert is above the mean load, and rises by `bias_rate` if it is below the
-                    mean. The loss does not change
+                    p without the bias. After a step, the bias changes by `bias_rate`. It falls if
+                    the load of the expert is above the mean load, and rises if the load is below
+                    the mean. The loss does not change
 
 The router computes in float32, also under autocast. (If x is float64, it computes in float64.) The
 host computes which rows go to which expert.

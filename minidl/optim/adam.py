@@ -42,8 +42,8 @@ class Adam(Optimizer):
     parameters on a GPU the step is an array of one int in the GPU's memory, as in PyTorch. The GPU
     may skip an update without telling the host.
 
-    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step is
-        divided by the root of this largest v (Reddi et al. 2018).
+    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far. The step is divided
+        by the root of this largest v (Reddi et al. 2018).
     maximize: if True, moves the weights so that the loss grows."""
     decoupled = False  # if True (AdamW), weight decay changes the weight, not the gradient
 

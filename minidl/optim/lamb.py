@@ -13,7 +13,7 @@ step.
     eps_inside_root  if True, divides by sqrt(v + eps); if False, by sqrt(v) + eps
     bias_correction  True is as in the paper, False is without correction. "step" is as in
                      DeepSpeed: r and the ratio use m and v without correction. Then the whole step,
-                     weight decay included, is multiplied by sqrt(1 - b2^t) / (1 - b1^t)
+                     including weight decay, is multiplied by sqrt(1 - b2^t) / (1 - b1^t)
     adapt            if False, the ratio is 1, as in AdamW. Use it for biases and the weights of
                      norms, in a separate parameter group. (In apex the ratio is 1 for groups with
                      weight_decay 0. The option use_nvlamb of apex changes this.)

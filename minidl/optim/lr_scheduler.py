@@ -12,11 +12,10 @@ them.
     lr at step k = value(the initial lr, k)                           LambdaLR, cycles, restarts
 
 Most schedules multiply the current lr, as PyTorch's schedules do. So if an optimizer has two
-schedules, the lr is multiplied by the factors of both schedules. If one schedule follows another,
-it continues from the last lr of the first one. The only schedule that uses the loss,
-ReduceLROnPlateau, is in plateau.py.
-A parameter group that is added during a run keeps its lr until the next step. Then it follows the
-schedule, as the other groups do.
+schedules, the lr is multiplied by the factors of both schedules. If a schedule follows another
+schedule, it continues from the last lr of the earlier schedule. The only schedule that uses the
+loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added during a run keeps its lr
+until the next step. Then it follows the schedule, as the other groups do.
 Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
 Tutorial: tutorials/31_optimizers.py
 """
@@ -412,9 +411,9 @@ class OneCycleLR(_WithMomentum):
     """The lr rises once and falls once. The initial lr is max_lr / div_factor. The lr rises to
     max_lr in the first part of the steps. pct_start is the length of this part, as a fraction of
     all steps (0.3 is 30 %). Then the lr falls to the initial lr / final_div_factor. With
-    three_phase the lr falls in two phases. First it falls to the initial lr, in as many steps as it
-    took to rise. Then it falls to the initial lr / final_div_factor. The momentum (Adam's first
-    beta) falls when the lr rises, and rises when the lr falls.
+    three_phase the lr falls in two phases. First it falls to the initial lr. This phase has the
+    same number of steps as the rise. Then it falls to the initial lr / final_div_factor. The
+    momentum (Adam's first beta) falls when the lr rises, and rises when the lr falls.
 
     The optimizer's own lr is not used. Pass total_steps, or epochs and steps_per_epoch.
     Source: Smith & Topin 2017 (arXiv 1708.07120)."""

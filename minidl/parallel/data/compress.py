@@ -150,7 +150,7 @@ class CompressedBucket(Bucket):
 
     def gives(self, p):
         """Returns True if p gets a gradient although no rank used p in this step. Such a gradient
-        contains residuals of earlier steps, which were sent only now."""
+        contains residuals of earlier steps, which are sent in this step."""
         return bool(self.views[p].any())
 
     def give(self, p):

@@ -15,7 +15,7 @@ momentum. Its weight decay acts without momentum, on every weight in every step.
 
 Tensors of one dimension (biases, norms) and tensors with fewer than `min_size` elements send all
 their elements in every step. Momentum acts on these tensors, too. Training starts with warm-up: at
-first most weights change fast, and old gradients would do harm. So the sparsity rises in stages of
+first most weights change fast, and old gradients do harm. So the sparsity rises in stages of
 `stage_steps` steps. It may take about 1 / rho steps until an element is sent. So in a short run,
 the warm-up must be a large part of the steps. The paper trains for tens of epochs; four of these
 epochs are warm-up (docs/compression.md has the losses).
@@ -23,7 +23,7 @@ epochs are warm-up (docs/compression.md has the losses).
 clip_norm bounds the norm of each tensor's gradient before the gradient is added to u. A rank has
 only its share of the mean gradient; the mean is the sum of the n shares. If the shares are
 independent noise, the norm of their sum is sqrt(n) times the norm of a share. So each share is
-clipped to clip_norm / sqrt(n). If v were clipped instead, the sum of many steps would be cut.
+clipped to clip_norm / sqrt(n). DGC does not clip v, because v is the sum of many steps.
 
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)

@@ -15,9 +15,9 @@ no steps. B_simple grows during training, because G shrinks while the loss falls
 
 S and |G|^2 are differences of noisy numbers, and the estimate of |G|^2 may be negative. So S and
 |G|^2 are first averaged over many steps, and then the averages are divided. (The mean of the
-quotients would be another number.) No extra backward is needed: each bucket's squares are summed
-before the bucket is sent, and again after it has been averaged. One all-reduce of 24 bytes combines
-the ranks' sums.
+quotients is another number.) No extra backward is needed: each bucket's squares are summed before
+the bucket is sent, and again after it has been averaged. One all-reduce of 24 bytes combines the
+ranks' sums.
 
         noise = NoiseScale(model)       # a DataParallel
         loss.backward(); optimizer.step(); optimizer.zero_grad()

@@ -12,10 +12,10 @@ slow rank has finished its own round. All ranks compute this number of rounds fr
 time. The next meeting is after this number of rounds, but after MOST_ROUNDS rounds at the latest.
 If the slow rank comes later, the other ranks wait for it.
 
-The slow rank started its round from an old mean, so its weights do not count in the new mean. It
-gets the mean of the others and their number of steps. Then it takes part again, unless it is still
-slow. While a rank is out, no other rank is left out. All ranks decide from the same table of times,
-so all ranks have the same bits at every meeting.
+The slow rank started its round from an old mean, so its weights do not count in the new mean. The
+slow rank gets the mean of the other ranks and their number of steps. Then it takes part again,
+unless it is still slow. While a rank is out, no other rank is left out. All ranks decide from the
+same table of times, so all ranks have the same bits at every meeting.
 
     while local.rounds.n_steps < 1000:        not a `for`: a rank that was out has made fewer steps
         ...

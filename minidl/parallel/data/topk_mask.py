@@ -170,7 +170,7 @@ def with_zeros(x, index, k):
 
 def drop(x, threshold):
     """Sets x = 0 where |x| >= threshold, in place. Then x holds only the elements that compact(x,
-    threshold) would not return. x must be contiguous."""
+    threshold) leaves out. x must be contiguous."""
     elementwise(FILE, "drop", x.dtype, x.size, (x, threshold, x.size))
 
 

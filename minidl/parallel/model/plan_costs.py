@@ -24,9 +24,9 @@ Only the messages of ring attention are counted as overlapped with computation.
 The memory is a sum. It includes weights, gradients and optimizer state (as in memory/predict.py),
 and the activations of the live micro-batches. Three things are not counted: a layer's workspace,
 buffers of messages, and weights that ZeRO 3 gathers for a short time. Only flops of matrices and of
-attention are counted, including the half that a causal mask hides. In a tensor-parallel group the
-formulas are for rank 0, which has the largest share. The formulas assume that tokens are routed
-evenly to experts, and none is dropped.
+attention are counted. The half of attention that a causal mask hides is also counted. In a
+tensor-parallel group the formulas are for rank 0, which has the largest share. The formulas assume
+that tokens are routed evenly to experts, and none is dropped.
 
 Sources: Narayanan et al. 2021 (arXiv 2104.04473); Qi et al. 2024 (arXiv 2401.10241).
 Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py   Seconds: plan_network.py

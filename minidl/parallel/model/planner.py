@@ -17,8 +17,9 @@ both methods of cp. For each factorisation it keeps the fastest plan that fits i
 plan fits, it keeps the plan with the least memory. It uses only closed forms (plan_costs.py,
 plan_network.py), so a plan for 100,000 ranks takes a second.
 
-The usual result has tensor parallelism inside a node, as few stages as memory allows, and replicas
-on the other ranks. If a text is too long for a rank, context parallelism comes first.
+The usual result has tensor parallelism inside a node, the smallest number of stages that fits into
+memory, and replicas on the other ranks. If a text is too long for a rank, context parallelism comes
+first.
 
 Gradients of dense weights (all weights except experts) are averaged over dp, ep and cp. Gradients
 of experts are averaged over dp and cp. ZeRO cuts the states of dense weights. For a model with

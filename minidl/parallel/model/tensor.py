@@ -62,7 +62,7 @@ class Part(NamedTuple):
 
 def cut(p, t, dim, bounds=None, repeats=1):
     """Replaces p's array by this rank's part along dim. bounds, repeats: as in Part. With
-    bounds=None the parts are equal. Raises ValueError if a rank would have no part."""
+    bounds=None the parts are equal. Raises ValueError if a rank gets no part."""
     length, left = divmod(p.shape[dim], repeats)
     part = Part(t, dim, bounds or chunks.bounds(length, t.size), repeats)
     if p.part is not None:  # p is tied: another layer has already cut p

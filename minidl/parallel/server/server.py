@@ -59,8 +59,8 @@ class Server:
                 updates its own part, `shard`. Training starts from the servers' values
     rule        SYNC, ASYNC, bounded(s) or GEO
     optimizer   a function of a list of tensors that returns an optimizer. For GEO it must be None
-    silence_s   the server drops a worker that sends no request for this many seconds, unless the
-                worker is waiting for this server. With None no worker is dropped
+    silence_s   the server drops a worker that sends no request for this many seconds. A worker
+                that is waiting for this server is not dropped. With None no worker is dropped
     slower      a number k. A worker is slow if its last step, from pull to push, took k times the
                 median or more. No other worker waits for a slow worker. A slow worker gets the
                 newest weights, and counts as a worker that is not behind. Its push is used, unless

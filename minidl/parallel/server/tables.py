@@ -22,9 +22,9 @@ also for a single rank, which sends no messages. ASYNC applies each push when it
 contains the position up to which its partition was read. A server drops a push whose position it
 has already seen. So a worker may push again if it does not know whether a push has arrived.
 
-A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
-all workers have arrived, all pushes before the cuts have arrived, and no later push has arrived.
-Then all ranks save together.
+A cut is a consistent moment to save. The messages of a rank arrive in order. Suppose that the cuts
+of all workers have arrived. Then all pushes before the cuts have arrived, and no later push has
+arrived. Then all ranks save together.
 
 All servers have the same event time, because every push goes to all servers, even to a server that
 has no id of this push. So rows are removed at the same step for any number of servers.
@@ -265,8 +265,8 @@ class Tables:
         return found
 
     def load_rows(self, rows):
-        """Takes this server's rows from the rows of all servers. Any number of servers may have
-        saved these rows."""
+        """Takes this server's rows from the rows of all servers. The number of servers that saved
+        these rows can be different."""
         def mine(ids):
             owner = mixed(ids) % np.uint64(max(self.n_servers, 1))
             return owner == np.uint64(self.t.rank)

@@ -245,7 +245,7 @@ class Offload:
 
     def follow(self):
         """If the user has changed weights on the device, copies these weights to the host. For
-        instance, the user may have loaded or clamped them."""
+        instance, the user has loaded or clamped them."""
         for bucket in self.buckets:
             for p in [p for p in bucket.params if p.version != self.seen[p]]:
                 bucket.copies[p].array[...] = backend.to_device(p.array, "cpu")

@@ -130,9 +130,10 @@ class Zero3(Zero1):
         super().ended()
 
     def pack(self, node, held, inputs, outputs):
-        """A packer (saved.py): changes what the graph saves for backward. `held` is what the node
-        would save. If `held` is one of our parameters, or the array of a frozen parameter, returns
-        (parameter, a function that gathers and returns its array). Else returns None."""
+        """A packer (saved.py): changes what the graph saves for backward. `held` is the object that
+        the node wants to save. If `held` is one of our parameters, or the array of a frozen
+        parameter, returns (parameter, a function that gathers and returns its array). Else returns
+        None."""
         if isinstance(held, Tensor):
             bucket = self.reducer.bucket_of.get(held)
             return bucket and (held, partial(self.gathered_array, bucket, held))
@@ -297,8 +298,8 @@ def plan_units(t, model, units, requires_grad=True):
     """Returns a list of lists of parameters. The first list is for the root: parameters that are in
     no unit. Then comes a list for each unit.
 
-    Only parameters with this requires_grad are listed. Raises ValueError if two units share a
-    parameter."""
+    Parameters with another value of requires_grad are left out. Raises ValueError if two units
+    share a parameter."""
     times = Counter(p for module in units for p in module.parameters())
     if shared := [p for p, n in times.items() if n > 1]:
         raise ValueError(f"rank {t.rank}: Zero3 wants each parameter in at most one unit (an item "
