@@ -5,7 +5,7 @@ k = ceil(L (1 - sparsity)). The sparsity rises during warm-up. Gradients may be 
 tensors send all elements. All tensors of a bucket travel in one message. u and v are the momentum
 and the accumulated updates of the plain form. u already contains the momentum. An optimizer with
 momentum would apply the momentum a second time, so the optimizer must be optim.SGD without
-momentum. Its weight decay acts without momentum, on every weight in every step.
+momentum. The optimizer's weight decay acts without momentum, on every weight in every step.
 
     bytes that each of n ranks sends    all elements, around a ring       2 (n-1)/n 4L
                                         k pairs, by an all-gather         (n-1) 8k

@@ -19,7 +19,8 @@ key heads. e is the width of a head, and c stands for b s/n e:
                 of g, because key heads are repeated
 
 So in forward the ring sends n g / (h + g) times as much as Ulysses. If g = h, the two methods send
-the same on 2 ranks, and Ulysses sends less on more ranks. For Ulysses h must be a multiple of n.
+the same number of elements on 2 ranks. On more ranks Ulysses sends less. For Ulysses h must be a
+multiple of n.
 
 Sources: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py

@@ -10,7 +10,7 @@
 Nodes have equal size, and consecutive ranks are on the same node. If a group's messages leave its
 node, the messages may queue for the node's single NIC. The formulas are exact if a group's links
 are equal and no message queues. Otherwise a formula gives the time of the longest chain of events
-that wait for each other. This is within 25 % of a simulation with queues.
+that wait for each other. The formula's time is within 25 % of the time of a simulation with queues.
 
 Test: tests/parallel/model/test_plan_network.py   Used by: plan_costs.py, planner.py
 """

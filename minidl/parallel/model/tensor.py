@@ -19,8 +19,8 @@ The backward of `copy` sums these parts.
 
 A column layer gathers its input, K bytes, and keeps it for backward. With `gather_again` the rank
 keeps only its own K/n bytes, and backward gathers the rest again. This sends (n-1)/n K more bytes.
-In a block of a GPT, a rank then keeps 2 (n-1)/n B T C fewer elements for backward. It sends this
-number of elements in addition.
+In a block of a GPT, a rank then keeps 2 (n-1)/n B T C fewer elements for backward. But the rank
+sends this number of elements more.
 
 A layer draws the random numbers of the whole matrix, and keeps its slice. So any number of ranks
 trains the same model. `chunks.bounds` cuts widths and heads. In attention each rank has its own
