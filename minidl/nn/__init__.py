@@ -59,7 +59,7 @@ from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoder
 
 
 def __getattr__(name):
-    if name == "SyncBatchNorm":  # imported here, because nn must not import minidl.parallel
+    if name == "SyncBatchNorm":  # imported on first use, because minidl.parallel imports nn
         return import_module("minidl.parallel.data.sync_batchnorm").SyncBatchNorm
     raise AttributeError(f"module 'minidl.nn' has no attribute {name!r}", name=name,
                          obj=sys.modules[__name__])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Cell(Module):
-    parts = 1  # the number of blocks of H rows in each weight (k at the top of this file)
+    parts = 1  # each weight has parts * hidden_size rows
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, *,
                  generator: Generator | None = None):

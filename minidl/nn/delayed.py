@@ -72,7 +72,7 @@ def delayed_feedback(logits, log_rate, labels, elapsed):
     for all other samples."""
     rate = log_rate.exp()
     # If z is the logit, 1 - p + p exp(-r e) = (1 - p) (1 + exp(z - r e)). `negative` is -log of the
-    # right side. Unlike the left side, it never needs log(0), even if p is rounded to 1.
+    # right side. The right side never needs log(0), even if p is rounded to 1.
     positive = F.softplus(-logits) - log_rate + rate * elapsed
     negative = F.softplus(logits) - F.softplus(logits - rate * elapsed)
     return (labels * positive + (1 - labels) * negative).mean()

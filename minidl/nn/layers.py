@@ -113,7 +113,7 @@ class Dropout(Module):
     """In training, sets each element to zero with probability p, and multiplies all other elements
     by 1 / (1 - p). In evaluation, returns x."""
 
-    # parallel/model/context.py replaces this function if a text is divided among ranks.
+    # parallel/model/context.py replaces `drop` if a text is divided among ranks.
     drop = staticmethod(F.dropout)
 
     def __init__(self, p: float = 0.5, inplace: bool = False, *,

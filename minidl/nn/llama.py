@@ -65,9 +65,9 @@ def frequencies(width, theta=10000.0, scaling=None):
 
     scaling: None, or a dict for Llama 3's rule. The rule is for contexts `factor` times as long as
     the original context. The keys of the dict are factor, low_freq_factor, high_freq_factor and
-    original_max_position_embeddings. An angle with more than high_freq_factor turns in the original
-    context grows as without scaling. An angle with fewer than low_freq_factor turns grows `factor`
-    times more slowly. Between these limits, the growth is a weighted mean."""
+    original_max_position_embeddings. If an angle makes more than high_freq_factor turns in the
+    original context, it is not scaled. If an angle makes fewer than low_freq_factor turns, it grows
+    `factor` times more slowly. Between these limits, the growth is a weighted mean."""
     f = theta ** -(np.arange(0, width, 2) / width)
     if scaling is None:
         return f
@@ -132,7 +132,7 @@ class LlamaAttention(Module):
         q, k, v = (part.reshape(N, T, -1, E).transpose(1, 2)
                    for part in self.qkv(x).split([H * E, K * E, K * E], -1))
         q, k = Rotary.apply(q, cos, sin), Rotary.apply(k, cos, sin)
-        if H > K:  # repeats each head of keys and values H / K times, once for each query head
+        if H > K:  # H / K query heads use the same head of keys and values
             k, v = (y.unsqueeze(2).expand(N, K, H // K, T, E).reshape(N, H, T, E) for y in (k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=True)
         return self.proj(y.transpose(1, 2).reshape(N, T, H * E))

@@ -65,7 +65,7 @@ class LoRALinear(Linear):
 
     def merge(self) -> Linear:
         """Returns a Linear with the weight W + scale B A. This Linear computes the same function as
-        the LoRALinear (without its dropout). It needs no extra products with A and B."""
+        the LoRALinear (without its dropout). This Linear needs no extra products with A and B."""
         merged = Linear(self.in_features, self.out_features, self.bias is not None)
         xp = self.weight._xp
         merged.weight.data = self.weight.array + self.scale * xp.matmul(self.lora_B.array,

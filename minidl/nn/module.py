@@ -109,7 +109,7 @@ class Module:
     registered. A call runs `forward`, which a subclass writes."""
 
     def __init__(self):
-        # The tables are written into __dict__ directly, because __setattr__ needs them.
+        # `__setattr__` reads these entries, so they are written into `__dict__` directly.
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
                              _transient=set(), _forward_pre_hooks=[], _forward_hooks=[],
                              _backward_hooks=[])
@@ -118,7 +118,7 @@ class Module:
     def training(self):
         """True if this module trains. train() and eval() set it."""
         flag = self.__dict__["training"]
-        note_training(self, flag)  # recomputation must use the same flag again
+        note_training(self, flag)  # recomputation must use the same value of `training`
         return flag
 
     @training.setter
@@ -128,8 +128,8 @@ class Module:
     def forward(self, *inputs: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} must define the method forward()")
 
-    # Tells a type checker that a call has the arguments and the result of the class's forward.
-    # Editors that complete code with jedi read the second __call__ instead.
+    # For a type checker, a call has the arguments and the result of the class's `forward`.
+    # Editors that complete code with jedi read the `__call__` below these two instead.
     if TYPE_CHECKING:
         @typing.overload
         def __call__(self: HasForward[P, R_co], *inputs: P.args, **options: P.kwargs) -> R_co:
@@ -238,8 +238,8 @@ class Module:
     register_module = add_module
 
     def get_submodule(self, target: str) -> Module:
-        """Returns the module with this dotted name, such as "layers.0.norm". "" is this module.
-        Raises AttributeError if there is no such module."""
+        """Returns the module with this dotted name, such as "layers.0.norm". The name "" stands
+        for this module. Raises AttributeError if there is no such module."""
         module = self
         for i, name in enumerate(target.split(".") if target else ()):
             if name not in module._modules:

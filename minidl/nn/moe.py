@@ -23,9 +23,9 @@ An expert that is rarely chosen learns little. Then it is chosen even less. Two 
                     is the mean of p_e over the tokens. The value is 1 if all experts have equal
                     shares, and E in the worst case
     move_bias       each expert has a bias. p + bias is used to choose the k experts. The gates use
-                    p without the bias. After a step, the bias falls by `bias_rate` if the load of
-                    the expert is above the mean load, and rises by `bias_rate` if it is below the
-                    mean. The loss does not change
+                    p without the bias. After a step, the bias changes by `bias_rate`. It falls if
+                    the load of the expert is above the mean load, and rises if the load is below
+                    the mean. The loss does not change
 
 The router computes in float32, also under autocast. (If x is float64, it computes in float64.) The
 host computes which rows go to which expert.
@@ -90,7 +90,8 @@ class MoE(Module):
         self.router = Linear(width, n_experts, bias=False, generator=generator)
         self.experts = ModuleDict({str(e): expert(width, bias, generator)
                                    for e in range(n_experts)})
-        # The bias is bias_rate * bias_steps. Integers are exact, even in a float16 model.
+        # The bias is bias_rate * bias_steps. The integers bias_steps are exact, even in a float16
+        # model.
         self.register_buffer("bias_steps", Tensor(np.zeros(n_experts, np.int64)))
         self.load, self.n_dropped, self.aux_loss, self.ranks = 0, 0, None, Alone()
 
@@ -203,7 +204,7 @@ def plan_of(choice, counts, me, capacity):
     return Plan(order // k, slot.reshape(choice.shape), taken)
 
 
-# ---- to the experts and back ----
+# ---- rows go to the experts, and results come back ----
 
 
 class Dispatch(Function):

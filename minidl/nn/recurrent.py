@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class _Recurrent(Module):
     """The common part of RNN, LSTM and GRU. input: (L, N, C), or (N, L, C) with batch_first, or
     (L, C) without a batch. dropout: the probability of dropout between two layers."""
-    parts = 1  # the number of blocks of H rows in each weight (k at the top of this file)
+    parts = 1  # each weight has parts * hidden_size rows
     states = 1  # the number of states: 1 (only h), or 2 (h and c)
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,

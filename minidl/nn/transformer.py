@@ -70,7 +70,7 @@ class MultiheadAttention(Module):
         mask = _additive_mask(q, k, attn_mask, key_padding_mask, is_causal)
         dropout_p = self.dropout if self.training else 0.0
         weights = None
-        if need_weights:  # step by step, as the fused op does not return the weights
+        if need_weights:  # step by step, because the fused op does not return the weights
             scores = q @ k.transpose(-2, -1) / math.sqrt(E // H)
             weights = F.softmax(scores if mask is None else scores + mask, -1)
             y = F.dropout(weights, dropout_p, self.training) @ v
@@ -115,7 +115,7 @@ def _additive_mask(q, k, attn_mask, key_padding_mask, is_causal):
 class CausalSelfAttention(Module):
     """Each position attends to itself and to all positions before it.  x (N, T, C) -> (N, T, C)."""
 
-    # parallel/model/context.py replaces this function if a text is divided among ranks.
+    # parallel/model/context.py replaces `attend` if a text is divided among ranks.
     attend = staticmethod(F.self_attention)
 
     def __init__(self, width: int, n_heads: int, dropout: float = 0.0, bias: bool = True,

@@ -43,7 +43,7 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
         super().__init__(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
                          batch_first, norm_first, bias, generator=generator)
         parts = dict(self._modules)
-        self._modules.clear()  # the loop registers all parts in PyTorch's order
+        self._modules.clear()  # the loop below registers all parts again, in PyTorch's order
         for name, part in parts.items():
             setattr(self, name, part)
             if name == "self_attn":

@@ -42,10 +42,10 @@ class Adam(Optimizer):
     parameters on a GPU the step is an array of one int in the GPU's memory, as in PyTorch. The GPU
     may skip an update without telling the host.
 
-    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far, and the step is
-        divided by the root of this largest v (Reddi et al. 2018).
+    amsgrad: if True, the state also has max_exp_avg_sq, the largest v so far. The step is divided
+        by the root of this largest v (Reddi et al. 2018).
     maximize: if True, moves the weights so that the loss grows."""
-    decoupled = False  # True (AdamW): weight decay changes the weight, not the gradient
+    decoupled = False  # if True (AdamW), weight decay changes the weight, not the gradient
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
@@ -109,7 +109,7 @@ def counted_together(xp, steps, states):
     if counts is None or counts.size != len(steps) or any(
             getattr(s, "base", None) is not counts for s in steps):
         table = on_device(xp, np.array([int(s) for s in steps], np.int32))
-        counts = table.copy()  # on_device shares its tables, so `table` must not be changed
+        counts = table.copy()  # other calls of on_device may share `table`, so it stays as it is
         for i, state in enumerate(states):
             state["step"] = counts[i]
     return counts

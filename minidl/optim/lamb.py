@@ -13,7 +13,7 @@ step.
     eps_inside_root  if True, divides by sqrt(v + eps); if False, by sqrt(v) + eps
     bias_correction  True is as in the paper, False is without correction. "step" is as in
                      DeepSpeed: r and the ratio use m and v without correction. Then the whole step,
-                     weight decay included, is multiplied by sqrt(1 - b2^t) / (1 - b1^t)
+                     including weight decay, is multiplied by sqrt(1 - b2^t) / (1 - b1^t)
     adapt            if False, the ratio is 1, as in AdamW. Use it for biases and the weights of
                      norms, in a separate parameter group. (In apex the ratio is 1 for groups with
                      weight_decay 0. The option use_nvlamb of apex changes this.)
@@ -127,7 +127,8 @@ class LAMB(Layerwise):
         m and of sqrt(v) for tensor i. factor: a number, or an array (n,) float64. The steps are
         multiplied by this factor."""
         xp, (b1, b2) = xp_of([steps]), group["betas"]
-        t = xp.maximum(steps, 1).astype(np.float64)  # a count is 0 if the first step is skipped
+        # If the first step was skipped, the count is 0. maximum() prevents a division by 0.
+        t = xp.maximum(steps, 1).astype(np.float64)
         rates = xp.stack([1 / (1 - b1**t), 1 / xp.sqrt(1 - b2**t)], 1)
         if group["bias_correction"] is True:
             return rates, 1.0

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from minidl.tensor import Tensor
 
 # A Piece is the elements [begin, end) of parameter number `index` of a list. If `stage` is None,
-# they are a whole tensor. Otherwise they are this rank's part of tensor number `tensor` of a stage.
+# these elements are a whole tensor. Otherwise `stage` is a ZeRO stage, and the elements are this
+# rank's part of its tensor number `tensor`.
 Piece = namedtuple("Piece", "index begin end stage tensor")
 
 
@@ -108,9 +109,9 @@ class Layerwise(Optimizer):
     of its elements, in the weights and in the direction. join() returns two arrays of the same
     shape, with the sums for the whole tensors."""
 
-    whole_tensors = True  # parts of a tensor cannot be updated alone (parallel/zero/offload.py)
+    whole_tensors = True  # an update needs whole tensors, so Offload refuses shards
     state_arrays = ()
-    kernels = ()  # the kernels that the method `kernel` launches: the arguments of `fusable`
+    kernels = ()  # the kernels that the method `kernel` launches
 
     def advance(self, p, state):
         """Returns the state of a parameter for its next step. The first call fills the state."""
@@ -128,7 +129,7 @@ class Layerwise(Optimizer):
         if not fused and skip is not None and bool(skip):  # bool() makes the host wait for the GPU
             return
         found, n_tensors = pieces(params, self.leaf_of)
-        if not found:  # other ranks wait for the sums of this rank, even if it has no part
+        if not found:  # a rank without pieces must take part in the sums, too
             sums_over_ranks(found, n_tensors, np.zeros(0), np.zeros(0))
             return
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
@@ -178,7 +179,7 @@ def sums_over_ranks(found, n_tensors, w2, d2):
         here = [i for i, p in enumerate(found) if p.stage is stage]
         tensors = [found[i].tensor for i in here]
         sums = np.zeros((n, 2))
-        sums[tensors] = mine[here]  # a rank has at most one piece of a tensor
+        sums[tensors] = mine[here]  # a rank has at most one piece of a tensor, so no sum is needed
         stage.sum_in_place(sums)
         mine[here] = sums[tensors]
     return on_device(xp, np.ascontiguousarray(mine.T))

@@ -12,11 +12,10 @@ them.
     lr at step k = value(the initial lr, k)                           LambdaLR, cycles, restarts
 
 Most schedules multiply the current lr, as PyTorch's schedules do. So if an optimizer has two
-schedules, the lr is multiplied by the factors of both schedules. If one schedule follows another,
-it continues from the last lr of the first one. The only schedule that uses the loss,
-ReduceLROnPlateau, is in plateau.py.
-A parameter group that is added during a run keeps its lr until the next step. Then it follows the
-schedule, as the other groups do.
+schedules, the lr is multiplied by the factors of both schedules. If a schedule follows another
+schedule, it continues from the last lr of the earlier schedule. The only schedule that uses the
+loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added during a run keeps its lr
+until the next step. Then it follows the schedule, as the other groups do.
 Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
 Tutorial: tutorials/31_optimizers.py
 """
@@ -46,8 +45,8 @@ class LRScheduler:
     If the lr depends on the lr of the previous step, the subclass also writes `first` and
     `after`."""
 
-    # False if PyTorch's schedule of this name takes no groups that are added later. minidl takes
-    # such a group, but then the group must have its initial_lr.
+    # False if PyTorch's schedule of this name refuses a group that is added later. minidl accepts
+    # such a group, but only if the group has an initial_lr.
     may_join = True
     cycle_momentum = False
     schedulers = ()  # the schedules that this schedule combines
@@ -256,7 +255,7 @@ class CosineAnnealingLR(LRScheduler):
         return group["lr"]
 
     def after(self, group, base, step):
-        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # the lr is eta_min and rises again
+        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # the lr is eta_min, and now rises
             return group["lr"] + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
         growth = (1 + math.cos(math.pi * step / self.T_max)) / (
             1 + math.cos(math.pi * (step - 1) / self.T_max))
@@ -412,9 +411,9 @@ class OneCycleLR(_WithMomentum):
     """The lr rises once and falls once. The initial lr is max_lr / div_factor. The lr rises to
     max_lr in the first part of the steps. pct_start is the length of this part, as a fraction of
     all steps (0.3 is 30 %). Then the lr falls to the initial lr / final_div_factor. With
-    three_phase the lr falls in two phases. First it falls to the initial lr, in as many steps as it
-    took to rise. Then it falls to the initial lr / final_div_factor. The momentum (Adam's first
-    beta) falls when the lr rises, and rises when the lr falls.
+    three_phase the lr falls in two phases. First it falls to the initial lr. This phase has the
+    same number of steps as the rise. Then it falls to the initial lr / final_div_factor. The
+    momentum (Adam's first beta) falls when the lr rises, and rises when the lr falls.
 
     The optimizer's own lr is not used. Pass total_steps, or epochs and steps_per_epoch.
     Source: Smith & Topin 2017 (arXiv 1708.07120)."""
@@ -526,7 +525,8 @@ class CyclicLR(_WithMomentum):
         self._keep(lr=[base_lr] * n, **{"base_momentum": [base_momentum] * n, "max_momentum":
                                         [max_momentum] * n} if cycle_momentum else {})
         super().__init__(optimizer)
-        self.base_lrs = [base_lr] * n  # step 0 used the group's initial lr, as in PyTorch
+        # base_lrs is set last, because step 0 uses each group's initial lr, as in PyTorch.
+        self.base_lrs = [base_lr] * n
 
     def rise(self, step):
         """Returns how far the lr is above base_lr at this step: 0 at base_lr, 1 at max_lr."""

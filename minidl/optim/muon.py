@@ -6,9 +6,9 @@
 
 nesterov: o is computed from g + mu (b - g), not from b.
 
-A gradient matrix has a few large singular values. SGD moves the weight in these few directions, and
-hardly in the other directions. U V^T is computed without an SVD, only with matrix products (the
-method of Newton and Schulz):
+A gradient matrix has a few large singular values. SGD moves the weight in these few directions. In
+the other directions the weight hardly moves. U V^T is computed without an SVD, only with matrix
+products (the method of Newton and Schulz):
 
     x = b / |b|,   5 times: x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x
 
@@ -86,7 +86,7 @@ def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):
     the top of this file changes each singular value, but not the singular vectors."""
     a, b, c = coefficients
     tall = g.shape[0] > g.shape[1]
-    x = g.T if tall else g  # x has no more rows than columns, so x x^T is the smaller matrix
+    x = g.T if tall else g  # if x has fewer rows than columns, x x^T is smaller than x^T x
     xp = xp_of([g])
     x = x / xp.maximum(xp.sqrt((x * x).sum()), eps)
     for _ in range(steps):

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from minidl.hints import Parameters
 
-# A state of PyTorch may have options that the optimizer here does not know. The options in
-# PYTORCH_FORMS choose how PyTorch computes, so minidl ignores them. minidl ignores an option in
-# PYTORCH_OPTIONS if it is False.
+# A state that PyTorch saved can have options that minidl's optimizer does not know. The options in
+# PYTORCH_FORMS only choose how PyTorch computes, so minidl ignores them. minidl ignores an option
+# in PYTORCH_OPTIONS if it is False.
 PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 PYTORCH_OPTIONS = {"amsgrad", "maximize"}
 # Numbers that schedules keep in a group, as PyTorch's schedules do.
@@ -318,8 +318,9 @@ def late(unscale):
 
 def _plain(name, value):
     """Returns `value` as an int if `name` is "step". (On a GPU, and in PyTorch, the step count is
-    an array.) Returns other values unchanged. The function looks at the name. The size of the array
-    is not enough: if the parameter has no dimensions, all arrays of the state have one element."""
+    an array.) Returns other values unchanged. The function must look at the name, because the size
+    does not show which array is the step count. If the parameter has no dimensions, all arrays of
+    the state have one element."""
     return int(value) if name == "step" else value
 
 

@@ -27,10 +27,10 @@ class ReduceLROnPlateau:
     threshold: the metric is better only if it differs from the best metric so far by more than
         this. threshold_mode: "rel" if the threshold is a fraction of the best metric, "abs" if it
         is a difference.
-    cooldown: a number N of calls. During the N calls after a change of the lr, a metric that is not
-        better does not count.
+    cooldown: a number N of calls. In the N calls after a change of the lr, steps without a better
+        metric are not counted.
     min_lr: the lower limit of the lr.
-    eps: the lr does not change if the change would be eps or less.
+    eps: the lr changes only if the change is larger than eps.
 
     All ranks must pass the same number to step(), such as the all-reduced loss."""
 

@@ -76,7 +76,7 @@ class SGD(Optimizer):
         if momentum:
             v = state.get("momentum_buffer")
             if v is None:
-                v = state["momentum_buffer"] = p._xp.array(grad)  # a copy
+                v = state["momentum_buffer"] = p._xp.array(grad)  # copied, as v changes in place
             else:
                 v *= momentum
                 v += (1 - group["dampening"]) * grad if group["dampening"] else grad
@@ -101,7 +101,7 @@ def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.
     if not weights:
         return
     if rates is not None:
-        momentum = momentum or 1.0  # any number but 0, so that the velocities are used
+        momentum = momentum or 1.0  # not 0, because momentum 0 means no velocities
     if bool(momentum) != (velocities is not None):
         given = "not given" if velocities is None else "given"
         raise ValueError("sgd wants velocities if momentum is not 0, and no velocities if it is 0; "

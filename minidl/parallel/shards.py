@@ -4,11 +4,11 @@
     rank 1 of tp   [columns k..] norm ──┘       sum over ranks of  |g|^2 / copies
                                   └── the same on both ranks: 2 copies
 
-Tensor parallelism divides some weights, and each rank holds a copy of the others. A pipeline gives
-each rank its own layers, and two ranks may hold one tied weight. Tensor parallelism and pipelines
-declare for each parameter how many ranks hold this parameter (`copies`). Clipping asks each group
-in `sharded_by` for the sum over the group's ranks. GradScaler asks each group whether a rank must
-skip the step (optim/over_ranks.py).
+Tensor parallelism divides some weights, and each rank holds a copy of the other weights. A pipeline
+gives each rank its own layers, and two ranks may hold one tied weight. Tensor parallelism and
+pipelines declare for each parameter how many ranks hold this parameter (`copies`). Clipping asks
+each group in `sharded_by` for the sum over the group's ranks. GradScaler asks each group whether a
+rank must skip the step (optim/over_ranks.py).
 
 Test: tests/parallel/model/test_parallelize.py, test_pipeline.py, test_hybrid.py
 """

@@ -43,6 +43,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
 
 
 def __getattr__(name):
-    if name in CLIPPING:  # imported on first use, as nn must not import optim
+    if name in CLIPPING:  # imported on first use, because nn must not import optim
         return getattr(import_module("minidl.optim.clip"), name)
     raise AttributeError(f"module 'minidl.nn.utils' has no attribute {name!r}")

@@ -103,7 +103,7 @@ def cut(params, cap, first_cap=None, number=None):
     buckets = []
     for kind in kinds.values():
         n_bytes = [p.nbytes for p in kind]
-        first = None if buckets else first_cap  # `first_cap` is for one bucket only: the first
+        first = None if buckets else first_cap  # only the first bucket has the limit `first_cap`
         for run in assign(n_bytes, cap, first):
             buckets.append([kind[i] for i in run])
     return buckets
@@ -202,7 +202,7 @@ class Unsent:
         """Adds the parameter p. A backward under no_sync() calls this when p's gradient is
         complete."""
         self.params.add(p)
-        if self.n_coming is not None:  # the first gradient of this backward
+        if self.n_coming is not None:  # True for the first gradient of this backward
             self.n_samples += self.n_coming
             self.n_coming = None
 
@@ -233,7 +233,7 @@ class Reducer(LeafHook):
 
     def __init__(self, t, params, all_reduce, make_buckets, adapt=True, overlap=True):
         self.background = Background(t)
-        self.t = self.background.transport  # a copy of t: t never receives its messages
+        self.t = self.background.transport  # a copy of t: messages to the copy never arrive on t
         self.overlap = overlap
         self.params = params
         # the header is a NumPy array, even if the gradients are on a GPU
@@ -242,7 +242,7 @@ class Reducer(LeafHook):
         self.held = deque()  # (event, arrays that the GPU reads until the event)
         self.make_buckets = make_buckets
         self.rebuilt = not adapt
-        self.averages = adapt  # True: whole gradients are averaged; False: a ZeRO stage shards them
+        self.averages = adapt  # True: gradients are averaged; False: a ZeRO stage shards gradients
         self.on_full = lambda bucket: None
         self.on_end = lambda: None
         self.observer = None  # sees each bucket before and after it is sent (noise_scale.py)

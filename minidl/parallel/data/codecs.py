@@ -17,7 +17,7 @@ from minidl import backend
 from minidl.ops.extra import quantize
 from minidl.parallel.data import flat
 
-ROW = 1024  # how many elements share a scale
+ROW = 1024  # the number of elements that share one scale
 
 
 def encode_fp16(x):

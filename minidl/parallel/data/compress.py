@@ -55,7 +55,8 @@ def chosen(kernel, reference):
     must give the same bytes."""
     @or_numpy
     def run(array, *options):
-        # `array` may hold bytes. So pick() gets an empty float array of the same library.
+        # pick() ignores integers, and `array` may hold bytes. So pick() gets an empty float array
+        # of the same library.
         floats = backend.xp_of([array]).empty(0, np.float32)
         return dispatch.pick(kernel, reference, floats)(array, *options)
 
@@ -149,7 +150,7 @@ class CompressedBucket(Bucket):
 
     def gives(self, p):
         """Returns True if p gets a gradient although no rank used p in this step. Such a gradient
-        contains residuals of earlier steps, which were sent only now."""
+        contains residuals of earlier steps, which are sent in this step."""
         return bool(self.views[p].any())
 
     def give(self, p):

@@ -5,7 +5,7 @@ k = ceil(L (1 - sparsity)). The sparsity rises during warm-up. Gradients may be 
 tensors send all elements. All tensors of a bucket travel in one message. u and v are the momentum
 and the accumulated updates of the plain form. u already contains the momentum. An optimizer with
 momentum would apply the momentum a second time, so the optimizer must be optim.SGD without
-momentum. Its weight decay acts without momentum, on every weight in every step.
+momentum. The optimizer's weight decay acts without momentum, on every weight in every step.
 
     bytes that each of n ranks sends    all elements, around a ring       2 (n-1)/n 4L
                                         k pairs, by an all-gather         (n-1) 8k
@@ -15,7 +15,7 @@ momentum. Its weight decay acts without momentum, on every weight in every step.
 
 Tensors of one dimension (biases, norms) and tensors with fewer than `min_size` elements send all
 their elements in every step. Momentum acts on these tensors, too. Training starts with warm-up: at
-first most weights change fast, and old gradients would do harm. So the sparsity rises in stages of
+first most weights change fast, and old gradients do harm. So the sparsity rises in stages of
 `stage_steps` steps. It may take about 1 / rho steps until an element is sent. So in a short run,
 the warm-up must be a large part of the steps. The paper trains for tens of epochs; four of these
 epochs are warm-up (docs/compression.md has the losses).
@@ -23,7 +23,7 @@ epochs are warm-up (docs/compression.md has the losses).
 clip_norm bounds the norm of each tensor's gradient before the gradient is added to u. A rank has
 only its share of the mean gradient; the mean is the sum of the n shares. If the shares are
 independent noise, the norm of their sum is sqrt(n) times the norm of a share. So each share is
-clipped to clip_norm / sqrt(n). If v were clipped instead, the sum of many steps would be cut.
+clipped to clip_norm / sqrt(n). DGC does not clip v, because v is the sum of many steps.
 
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)
@@ -96,7 +96,8 @@ class DGC(Method):
     def reduce(self, t, bucket):
         xp = bucket.params[0]._xp
         self.accumulate(t.size, bucket)
-        # u and v of each parameter: views of this rank's two arrays for the bucket
+        # `momentum` has u of each parameter, and `rest` has v. They are views of this rank's two
+        # arrays for the bucket.
         momentum, rest = bucket.views_of("momentum"), bucket.views_of("residual")
         dense, index, value, at = [], [], [], 0
         for p, u, v in zip(bucket.params, momentum, rest, strict=True):
@@ -105,7 +106,7 @@ class DGC(Method):
                 dense.append((bucket.views[p], v))
             else:
                 where, what = topk_mask.top_k(v.reshape(-1), k)
-                what = what.astype("f4")  # sent as float32; a float64 v keeps the rounding error
+                what = what.astype("f4")  # sent in float32; a float64 v keeps the rounding error
                 v.reshape(-1)[where] -= what
                 if self.masking:
                     u.reshape(-1)[where] = 0

@@ -13,7 +13,7 @@ each float32 weight. All ranks have the same w and the same outer momentum.
 
 Streaming: the model is cut into P fragments. Each fragment is synchronised every H steps, so one
 fragment is sent every H/P steps. At most about K/P bytes are sent at once, for a model of K bytes.
-The sending may take `delay` steps. It is done in the background, and the ranks continue to train:
+The sending may take `delay` steps. It runs in the background, and the ranks continue to train:
 
     step        0     1     2     3     4     5     6     7     8        H = 8, P = 2, delay = 2
     fragment 0                          |- sent ---|
@@ -120,7 +120,7 @@ class DiLoCo:
         self.outer = outer(params) if outer else optim.SGD(params, lr=0.7, momentum=0.9,
                                                            nesterov=True)
         self.all_reduce = all_reduce or default_all_reduce(params)
-        self.common = {p: p.array.copy() for p in params}  # w; p.array has this rank's own w_k
+        self.common = {p: p.array.copy() for p in params}  # w, which is the same on all ranks
         self.n_steps = 0
         self.coming = {}  # {step at which the outer step is due: (parameters, gradients, job)}
         self.background = Background(t) if delay else None

@@ -14,7 +14,8 @@ ranks' weights are.
              one
     start    post-local SGD: this many steps of data parallelism come first, because early in
              training the gradient changes direction fast. With period 1 all steps are data
-             parallelism: the weights get the same bits, and the same number of bytes is sent
+             parallelism. Then the bits of the weights and the number of sent bytes are the same as
+             with DataParallel
     without  a number k. If a rank takes k times the median time or more, it is left out of rounds,
              and no rank waits for it. straggler.py has the rule, and the training loop that you
              need
@@ -104,8 +105,8 @@ class Rounds:
     n_steps, n_rounds   steps and rounds so far; a step of data parallelism counts as a round
     since               steps of this round that each rank has made alone
     parted              True after the first step that ranks made alone. From then on the ranks'
-                        momenta differ. Averaging gradients would no longer keep the weights equal,
-                        so with period 1 the weights are averaged"""
+                        momenta differ. Averaged gradients then no longer keep the weights equal. So
+                        with period 1 the weights are averaged"""
 
     def __init__(self, period, start=0, rule=None):
         self.h0, self.period, self.start, self.rule = period, period, start, rule
@@ -225,7 +226,7 @@ class LocalSGD:
             raise ValueError(f"rank {self.t.rank}: with rule= LocalSGD wants the loss in each "
                              "step(loss=...), because the rule computes the period from the loss; "
                              "got no loss")
-        self.data_parallel.reducer.unsent.forget()  # the step has used the local gradients
+        self.data_parallel.reducer.unsent.forget()  # the optimizer has already used these gradients
         if rounds.count():
             if self.turns is None:
                 self.average(self.t)
@@ -281,8 +282,8 @@ class LocalSGD:
 
     def bytes_sent(self, n_rounds: int = 1) -> int:
         """Returns the bytes that this rank sends around a ring in n_rounds rounds with
-        state="local". Does not count the module's buffers, nor the mean loss, which is sent if
-        there is a rule for the period."""
+        state="local". Two things are not counted: the module's buffers, and the mean loss, which is
+        sent if there is a rule for the period."""
         return n_rounds * average_bytes(self.t, self.weights())
 
     def parameters(self):

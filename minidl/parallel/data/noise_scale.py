@@ -15,9 +15,9 @@ no steps. B_simple grows during training, because G shrinks while the loss falls
 
 S and |G|^2 are differences of noisy numbers, and the estimate of |G|^2 may be negative. So S and
 |G|^2 are first averaged over many steps, and then the averages are divided. (The mean of the
-quotients would be another number.) No extra backward is needed: each bucket's squares are summed
-before the bucket is sent, and again after it has been averaged. One all-reduce of 24 bytes combines
-the ranks' sums.
+quotients is another number.) No extra backward is needed: each bucket's squares are summed before
+the bucket is sent, and again after it has been averaged. One all-reduce of 24 bytes combines the
+ranks' sums.
 
         noise = NoiseScale(model)       # a DataParallel
         loss.backward(); optimizer.step(); optimizer.zero_grad()
@@ -67,7 +67,7 @@ class NoiseScale:
             raise ValueError("rank 0: the noise scale compares the shares of several ranks; wanted "
                              "at least 2 ranks, got 1. Run on more ranks")
         self.model, self.beta, self.loss_scale = model, beta, loss_scale
-        self.g2 = self.s = 0.0  # running averages
+        self.g2 = self.s = 0.0  # running averages of |G|^2 and of S
         self.small, self.large = [], []  # squared norms of this backward's buckets
         self.n_samples = 0
         reducer.observer = self
@@ -95,7 +95,7 @@ class NoiseScale:
         with about("the noise scale"):
             small, u, n_ranks = ring.all_reduce(self.model.t, row)
         n_total = header.n_samples(self.model.reducer.header)
-        if n_ranks > 1 and math.isfinite(small + large):  # if not, the scaler skips this step
+        if n_ranks > 1 and math.isfinite(small + large):  # else the scaler skips this step
             scale = 1.0 if self.loss_scale is None else self.loss_scale()
             self.add(small / n_ranks / scale**2, large / scale**2, u / n_ranks, 1 / n_total)
 

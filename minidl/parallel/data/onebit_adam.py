@@ -16,8 +16,8 @@ This sends 1/32 of the bytes of float32.
 
 The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies this step. Then
 the weight decay of optim.SGD has the same effect as in AdamW. If a weight got no gradient in the
-warm-up, its v is 0. Such a weight does not move, because its step would be the code's noise divided
-by eps. So the warm-up should use all of the data.
+warm-up, its v is 0. Such a weight is not changed, because its step is only the noise of the code,
+divided by eps. So the warm-up should use all of the data.
 
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
         optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)
@@ -72,7 +72,7 @@ class OneBitAdam(Method):
             v += (1 - b2) * xp.square(g)
         else:
             g *= 1 - b1
-            m *= b1 / t.size  # m is the same on all ranks, so each rank sends 1/n of it
+            m *= b1 / t.size  # all n ranks have the same m, so each rank sends m / n
             m += g
             compressed.all_reduce(t, m, self.codec, residual=bucket.own["residual"])
         size = xp.sqrt(v)

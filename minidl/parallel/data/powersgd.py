@@ -143,13 +143,13 @@ class PowerSGD(Method):
 
 
 def product(p, q, like):
-    """Returns P Q' in the memory order of `like` (by rows or by columns). A subtraction takes four
-    times as long if the two arrays have different orders."""
+    """Returns P Q' in the memory order of `like` (by rows or by columns). If two arrays have
+    different orders, their subtraction takes four times as long."""
     return p @ q.T if like.flags.c_contiguous else (q @ p.T).T
 
 
 def orthonormal(xp, x):
     """Returns a matrix with orthonormal columns. They span all columns of x. The matrix is computed
-    by Householder's QR, which also works for columns of zeros. Gram-Schmidt would divide by 0 for
-    such columns."""
+    by Householder's QR, which also works for columns of zeros. Gram-Schmidt divides by 0 for such
+    columns."""
     return xp.linalg.qr(x)[0]

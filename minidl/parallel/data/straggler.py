@@ -12,10 +12,10 @@ slow rank has finished its own round. All ranks compute this number of rounds fr
 time. The next meeting is after this number of rounds, but after MOST_ROUNDS rounds at the latest.
 If the slow rank comes later, the other ranks wait for it.
 
-The slow rank started its round from an old mean, so its weights do not count in the new mean. It
-gets the mean of the others and their number of steps. Then it takes part again, unless it is still
-slow. While a rank is out, no other rank is left out. All ranks decide from the same table of times,
-so all ranks have the same bits at every meeting.
+The slow rank started its round from an old mean, so its weights do not count in the new mean. The
+slow rank gets the mean of the other ranks and their number of steps. Then it takes part again,
+unless it is still slow. While a rank is out, no other rank is left out. All ranks decide from the
+same table of times, so all ranks have the same bits at every meeting.
 
     while local.rounds.n_steps < 1000:        not a `for`: a rank that was out has made fewer steps
         ...
@@ -39,7 +39,7 @@ import numpy as np
 from minidl.comm import ring
 from minidl.comm.observe.stragglers import slower
 
-MOST_ROUNDS = 8  # a rank that paused once, for a long time, comes back after this many rounds
+MOST_ROUNDS = 8  # all ranks meet again after at most this many rounds
 
 
 class Turns:
@@ -51,7 +51,7 @@ class Turns:
             raise ValueError(f"rank {t.rank}: LocalSGD wants without= above 1 (a slow rank's time "
                              f"divided by the median time); got {ratio}")
         self.t, self.ratio = t, ratio
-        self.out, self.until = frozenset(), 0  # the ranks `out` are out until round `until` ends
+        self.out, self.until = frozenset(), 0  # ranks in `out` stay out until round `until` ends
         # when this rank's round began, in seconds; None in the first round, which is not measured
         self.began = None
         self.ended = None  # the step at which the other ranks finished
@@ -68,7 +68,7 @@ class Turns:
                                "this rank still trains. Use a loop `while local.rounds.n_steps < "
                                "n`: a rank that was left out makes fewer steps than n")
         inside = [rank for rank in range(t.size) if rank not in self.out]
-        with t.named("a round of local SGD"):  # one label for ranks in step() and ranks in finish()
+        with t.named("a round of local SGD"):  # ranks in step() and in finish() need the same label
             if self.out and t.rank in inside and rounds.n_rounds < self.until and not last:
                 average(self._group(inside), True, len(inside))
             else:

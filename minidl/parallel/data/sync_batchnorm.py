@@ -12,8 +12,8 @@ any length, also for length 0 (k: a rank):
     n = sum n_k      mean = sum n_k mean_k / n      M2 = sum (M2_k + n_k (mean_k - mean)^2)
 
 The variance is also the mean of x^2 minus the square of the mean, but this form is inexact. If
-values have the mean 10,000 and the standard deviation 0.01, their squares in float32 have already
-lost the digits that the difference needs.
+values have the mean 10,000 and the standard deviation 0.01, their squares need more digits than
+float32 has.
 
 The gradients of weight and bias are for this rank's share only, because data parallelism averages
 them over ranks later. Data parallelism gives rank k's gradients the weight n_k, because each rank's
@@ -24,10 +24,9 @@ contain this weight. For p ranks it is a_k = p n_k / n:
 
 losses="sum" leaves out the weights a_k. This is right if the ranks' losses are parts of one sum.
 (PyTorch has only this form.) The last batch of an epoch may have shares of different sizes. If the
-losses are means over such shares, the gradients of losses="sum" would be wrong. Messages go through
-host memory in float32 (for float64 inputs in float64), and on a GPU the host waits for the
-messages. All ranks must run their SyncBatchNorm layers in the same order. A rank without samples
-passes `x[:0]`.
+losses are means over such shares, losses="sum" gives wrong gradients. Messages go through host
+memory in float32 (for float64 inputs in float64), and on a GPU the host waits for the messages. All
+ranks must run their SyncBatchNorm layers in the same order. A rank without samples passes `x[:0]`.
 
 Sources: Ioffe & Szegedy 2015; Peng et al. 2018 (MegDet, arXiv 1711.07240) for the ranks; Chan,
 Golub & LeVeque 1983 for merging.
@@ -89,7 +88,7 @@ class Normalise(Function):
         xhat, r, w = self.saved
         g = gy.reshape(xhat.shape).astype(xhat.dtype, copy=False)
         gb, gw = g.sum(axis=self.axes), (g * xhat).sum(axis=self.axes)
-        if not self.needs[0]:  # x needs no gradient (first layer): all ranks return
+        if not self.needs[0]:  # in the first layer, x needs no gradient on any rank
             return None, gw, gb
         sums = backend.to_device(self.xp.concatenate([gb, gw]), "cpu")
         with named("sync_batch_norm.backward"):
@@ -200,7 +199,7 @@ class SyncBatchNorm(BatchNorm):
         If the model itself is a batch norm, returns the new layer. done: {module: its replacement},
         used in the recursion."""
         done = {} if done is None else done
-        if model in done:  # a module may be used at two places of the model
+        if model in done:  # a model can use the same module at two places
             return done[model]
         done[model] = model
         if isinstance(model, BatchNorm) and not isinstance(model, cls):

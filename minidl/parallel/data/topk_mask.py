@@ -7,8 +7,8 @@
     value          -3 2      |       |   5 -4
 
 `top_k` returns the k largest |x|. It estimates the threshold from a sample of one element in a
-hundred. The j-th largest of s sampled elements is about the (j n / s)-th largest of all n. The
-threshold is set a little too low, so that a few more than k elements reach it. One pass over the
+hundred. The j-th largest of s sampled elements is about the (j n / s)-th largest of all n elements.
+The threshold is a little too low, so that a few more than k elements reach it. One pass over the
 vector collects these elements, and the k largest are chosen among them. If fewer than k elements
 reach the threshold, it is lowered, and the pass is repeated. So the sample changes how long `top_k`
 takes, but never its result.
@@ -116,7 +116,7 @@ def top_k(x, k):
         place = min(2 * place, len(sample))
 
 
-# With the threshold 0, every element passes. So elements below this number count as 0.
+# The threshold of top_k is at least this number. Smaller elements count as 0.
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
@@ -127,7 +127,7 @@ def sample_of(x, k):
     # the sample has on average at least 8 of the k largest elements (standard deviation 3)
     size = min(n, max(n // 100, 8 * n // k))
     step = n // size
-    step -= step > 1 and step % 2 == 0  # an even step might always take the same columns
+    step -= step > 1 and step % 2 == 0  # an even step can always take the same columns of a matrix
     sample = size_of(xp, x[::step])
     expected = k * len(sample) / n
     # j is the expected number of large elements in the sample, plus four standard deviations. If
@@ -170,7 +170,7 @@ def with_zeros(x, index, k):
 
 def drop(x, threshold):
     """Sets x = 0 where |x| >= threshold, in place. Then x holds only the elements that compact(x,
-    threshold) would not return. x must be contiguous."""
+    threshold) leaves out. x must be contiguous."""
     elementwise(FILE, "drop", x.dtype, x.size, (x, threshold, x.size))
 
 

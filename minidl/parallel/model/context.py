@@ -19,7 +19,8 @@ key heads. e is the width of a head, and c stands for b s/n e:
                 of g, because key heads are repeated
 
 So in forward the ring sends n g / (h + g) times as much as Ulysses. If g = h, the two methods send
-the same on 2 ranks, and Ulysses sends less on more ranks. For Ulysses h must be a multiple of n.
+the same number of elements on 2 ranks. On more ranks Ulysses sends less. For Ulysses h must be a
+multiple of n.
 
 Sources: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -145,7 +146,7 @@ def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsi
     for float64). rank and order matter only if n does not divide the length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
-    if method == "ring":  # see pass_around and pass_around_and_sum
+    if method == "ring":  # the messages of pass_around and pass_around_and_sum
         block = 2 * n_groups * c * (length - n_each[(rank + 1) % n]) * itemsize
         return block, block + 2 * n_groups * c * (length - n_each[rank]) * sumsize
     own, others = n_each[rank], length - n_each[rank]  # tokens of this rank, tokens of the others

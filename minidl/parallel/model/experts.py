@@ -4,8 +4,8 @@ The plain form, with the picture and one expert on each rank: minidl/plain/exper
 layer has a backward, and a rank may have several experts. Experts may have replicas. The experts of
 an existing nn.MoE are divided in place.
 
-Each token chooses k experts. First the ranks exchange how many of their tokens chose each expert as
-1st, ..., k-th choice: k E numbers from each rank. From these numbers a rank computes:
+Each token chooses k experts. First the ranks exchange counts. Each rank sends k E counts: how many
+of its tokens chose each expert as 1st, ..., k-th choice. From these counts a rank computes:
 
     the capacity of an expert, ceil(f T k / E) for the T tokens of all ranks (f: capacity factor)
     the place of each of the rank's tokens in an expert's queue. First come the 1st choices of all
@@ -27,9 +27,9 @@ in a step.
 comes from one rank's loss gets the weight that data parallelism gives to this rank's gradients.
 With average=True the weight is the rank's fraction of all tokens. Use this with DataParallel or
 average_gradients, if each rank's loss is a mean. With average=False the weight is 1. Use this if
-the losses are parts of one sum. With True and with False an optimizer may use the gradient without
-another factor. If several groups of ranks have replicas of the experts, average the gradients over
-the replicas.
+the losses are parts of one sum. In both cases an optimizer can use the gradient without another
+factor. If several groups of ranks have replicas of the experts, average the gradients over the
+replicas.
 
 The gradients of the rows are not weighted, because each gradient goes back to the rank whose loss
 it belongs to. `optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
@@ -85,7 +85,7 @@ def expert_parallel(model: Module, t: Transport, over: Transport | None = None,
     for p in model.parameters():
         if not p.is_local:
             p.declare(copies=p.copies * t.size)
-    Shards(t, model.parameters())  # with it, clipping and GradScaler use all ranks' gradients
+    Shards(t, model.parameters())  # then clipping and GradScaler use the gradients of all ranks
     return model
 
 
@@ -128,7 +128,7 @@ class Ranks:
         the order of the rows."""
         t, counts = self.t, plan.counts[self.members]
         out = [int(counts[t.rank, a:b].sum()) for a, b in zip(self.bounds, self.bounds[1:])]
-        here = counts[:, self.bounds[t.rank]:self.bounds[t.rank + 1]]  # (n, this rank's experts)
+        here = counts[:, self.bounds[t.rank]:self.bounds[t.rank + 1]]  # (ranks, local experts)
         back = here.sum(axis=1).tolist()
         weight = 1
         if self.average and rows.shape[0]:

@@ -53,7 +53,7 @@ class Pair(Function):
     """Computes there(x) in forward, and back(gradient) in backward. `there` and `back` are
     functions of an array. Saves nothing."""
 
-    arithmetic = False  # so the arrays stay bfloat16; total() rounds their sums
+    arithmetic = False  # False: bfloat16 arrays are not cast; total() rounds the sums
 
     def forward(self, x, name, there, back):
         self.name, self.back = name, back
@@ -87,7 +87,7 @@ def all_reduce(t, x, all_reduce=None):
 def scatter(t, x, dim):
     """Returns this rank's block of the replicated x along dim, and sends nothing. Backward gathers
     the gradients of all blocks ((n-1)/n K bytes)."""
-    length = x.shape[dim]  # if `back` used x, x would stay alive until backward
+    length = x.shape[dim]  # `back` uses only `length`, so x can be freed before backward
     return Pair.apply(x, name="scatter", there=lambda x: own_block(t, x, dim),
                       back=lambda g: join(t, g, dim, length))
 

@@ -113,8 +113,8 @@ class GridGPT:
         first, last = pp.rank == 0, pp.rank == pp.size - 1
         n_tokens //= pipe.n_micro
         n_blocks = sum(len(stage.blocks) for stage in self.modules)
-        # forward, backward: bytes of an element that is sent. Under autocast products are float16,
-        # and gradients of their inputs are float32
+        # `forward` and `backward` are the bytes of a sent element. Under autocast the products are
+        # float16, and the gradients of their inputs are float32.
         forward, backward = {"O0": (4, 4), "O1": (2, 4)}.get(self.level, (2, 2))
         embedding = 4 if self.level == "O1" else forward
         forwards = 2 if pipe.recompute else 1

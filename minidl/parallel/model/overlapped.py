@@ -67,7 +67,7 @@ class RowProduct(linear.Linear):
 
     def forward(self, x, w, t, parts, all_reduce):
         rows = linear.as_matrix(x)
-        self.needs = [*self.needs, False]  # False: this layer has no bias
+        self.needs = [*self.needs, False]  # the last False is for the missing bias
         y = self.xp.empty((len(rows), w.shape[0]), x.dtype)
         jobs = []
         for part, into in zip(chunks.split(rows, parts), chunks.split(y, parts), strict=True):

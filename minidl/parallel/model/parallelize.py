@@ -8,10 +8,10 @@
 
 A plan is a dict {pattern of module names: rule}. A rule is a function f(layer, t) -> layer: Column,
 Row, Vocab, Heads, or one of these with options, such as `partial(Column, gather=True)`. `*` matches
-any part of a name. A pattern without a match is an error. Otherwise a wrong name would leave a
-layer undivided, and sums would be wrong. A rule keeps the layer's weights, so the model computes
-the same as before. Before the call all ranks of grid.tp must hold the whole model. Make the
-optimizer afterwards.
+any part of a name. A pattern without a match is an error, because a wrong name leaves a layer
+undivided. Then sums are wrong. A rule keeps the layer's weights, so the model computes the same as
+before. Before the call all ranks of grid.tp must hold the whole model. Make the optimizer
+afterwards.
 
 Source: the plan of PyTorch's parallelize_module (there a pattern without a match only causes a
 warning).

@@ -8,8 +8,8 @@ replicas.
 One rule runs any schedule. For each part of the work, a rank first waits for the arrays that it
 needs. Then it computes, starts to send the result, and goes on. A rank waits for a send only before
 the next send of the same stage and direction. So if two neighbours send to each other, both
-messages travel while both ranks wait to receive. No rank blocks in a send that its neighbour cannot
-receive yet.
+messages travel while both ranks wait to receive. A send runs in the background, so a rank goes on
+even if its neighbour is not ready to receive.
 
 The first message of a stage in a step announces the number, shapes and dtypes of the tensors. So
 the user gives no shapes, and the last batch may be smaller. All micro-batches of a step have the
@@ -130,7 +130,7 @@ class Pipeline:
         self.last = {(do.kind, do.stage): do for do in self.dos}  # (kind, stage) -> the last part
         self.n_micro = schedules.n_micro(schedule)
         self.splits = schedules.splits(schedule)
-        self.in_two = self.splits or inputs_first  # part B leaves the weights' gradients to part W
+        self.in_two = self.splits or inputs_first  # True if part W computes the weights' gradients
         self.lanes = []
 
         self.stages = {s: stages[s] for s, rank in enumerate(self.ranks) if rank == t.rank}
@@ -334,7 +334,7 @@ class _Step:
                 replica.check()
             if self.trains:
                 replica._share_buffers()
-                # all backwards before the last one send nothing
+                # only the last backward of a step sends gradients
                 replica.reducer.expect((), 0, sends=False)
 
     def run(self, do):
@@ -364,7 +364,7 @@ class _Step:
         for requests in self.sending.values():
             _wait(requests)
 
-    # -- the parts: each returns the arrays for another stage, or None if there are none
+    # -- the parts F, B and W. Each part returns the arrays for another stage, or None
 
     def F(self, do, arrays):
         pipe = self.pipe
@@ -457,7 +457,7 @@ class _Step:
         weights, waiting, used = self.later.pop(do[1:])
         sends = self.expect(do, used)
         weights()
-        if sends is not None:  # part B has already computed these gradients
+        if sends is not None:  # counts the gradients that part B has computed
             for p in sends.params:
                 if p in used and p not in waiting:
                     sends.gradient_ready(p)
@@ -488,7 +488,7 @@ class _Step:
             return None
         return replica.reducer
 
-    # -- what goes from stage to stage
+    # -- messages between stages
 
     def coming(self, do):
         """Waits for the arrays that the part `do` needs from another stage. Returns these arrays,

@@ -16,17 +16,17 @@ for p stages. A send to the next stage takes c seconds, and c is much less than 
 F is the forward and B the whole backward of a micro-batch. In ZB-H1, B is the part of backward for
 the inputs, and W is the part for the weights. v is the number of stages of each rank. If stages
 differ, (p-1) F stands for the sum of F over all stages except the slowest. Bubbles are exact if the
-stages are equal (for GPipe always). Sends are exact if three conditions hold: m is divisible by p,
-c is small (c < W / 2; for interleaved c < F / v), and no send waits for a port that another send
-uses. For a larger c the sends are estimates, within 10 % of the schedule's time. Only the messages
-of ring attention are counted as overlapped with computation.
+stages are equal. The bubble of GPipe is always exact. Sends are exact if three conditions hold: m
+is divisible by p, c is small (c < W / 2; for interleaved c < F / v), and no send waits for a port
+that another send uses. For a larger c the sends are estimates, within 10 % of the schedule's time.
+Only the messages of ring attention are counted as overlapped with computation.
 
 The memory is a sum. It includes weights, gradients and optimizer state (as in memory/predict.py),
 and the activations of the live micro-batches. Three things are not counted: a layer's workspace,
 buffers of messages, and weights that ZeRO 3 gathers for a short time. Only flops of matrices and of
-attention are counted, including the half that a causal mask hides. In a tensor-parallel group the
-formulas are for rank 0, which has the largest share. The formulas assume that tokens are routed
-evenly to experts, and none is dropped.
+attention are counted. The half of attention that a causal mask hides is also counted. In a
+tensor-parallel group the formulas are for rank 0, which has the largest share. The formulas assume
+that tokens are routed evenly to experts, and none is dropped.
 
 Sources: Narayanan et al. 2021 (arXiv 2104.04473); Qi et al. 2024 (arXiv 2401.10241).
 Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py   Seconds: plan_network.py
@@ -81,9 +81,11 @@ def block(shape, tp, width, method="", ep=1):
     method: "ring" or "ulysses", the method of context parallelism; "" without context
     parallelism."""
     C, heads = shape.width, -(-shape.heads // tp)
-    c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q, columns of feed-forward
-    # Saved for each token: each norm saves its input (C elements) and two numbers. The linear
-    # layers save 2C + c + f elements, gelu saves f, attention saves 3c and one lse for each head
+    c, f = heads * (C // shape.heads), -(-4 * C // tp)
+    # C is the width of the model. A rank has c columns of q and f columns of the feed-forward.
+    # These sizes are saved for each token. Each of the two norms saves C elements and two numbers.
+    # The linear layers save 2C + c + f elements. gelu saves f elements. Attention saves 3c elements
+    # and one lse for each head.
     saved = width * (4 * C + 4 * c) + 16 + 4 * heads
     # Ulysses saves the result of attention twice: before and after its all-to-all
     saved += width * c * (method == "ulysses")
@@ -92,9 +94,9 @@ def block(shape, tp, width, method="", ep=1):
         return Share(matrices + 3 * c + f + 6 * C, 12, matrices, 4 * shape.context * c,
                      saved + 2 * width * f)
     k, narrow = shape.top_k, width < 4
-    # Saved for each token: the k rows that it sends to experts, and the k rows that come back. The
-    # experts' layers save twice 4C elements for each of these k rows. The router saves x in
-    # float32, the probabilities p and the gates
+    # A token is sent to k experts. These arrays are saved for each token: the k rows that it sends,
+    # and the k rows that come back. For each of these k rows, an expert saves 8C elements. The
+    # router saves x in float32, the probabilities p and the gates.
     saved += width * 10 * k * C + narrow * (4 - width) * C + 4 * E + (4 * (2 * k + 1) if k > 1
                                                                     else 4)
     return Share(4 * C * c + 3 * c + 5 * C + E * C, 9, 4 * C * c + E * C + 8 * k * C * C,
@@ -151,7 +153,7 @@ def balanced(shape, p):
     last = min(range(1, shape.layers // p + 1),
                key=lambda k: (max(-(-(shape.layers - k) // (p - 1)), k + head), -k))
     size, longer = divmod(shape.layers - last, p - 1)
-    # the stages with one more block come late, because the first ranks hold the most micro-batches
+    # The first stages get fewer blocks, because the first ranks hold the most micro-batches.
     return (size,) * (p - 1 - longer) + (size + 1,) * longer + (last,)
 
 
@@ -174,14 +176,15 @@ def live(schedule, p, m, v, rank):
 
 def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp=1, method=""):
     """Returns the bytes of activations that a rank of this stage holds. For ZB-H1 the result is an
-    upper bound, because arrays that only part B needs are counted until W. For interleaved
-    schedules the result is an upper bound on rank 0."""
+    upper bound, because arrays that only part B needs are counted until W. For rank 0 of an
+    interleaved schedule, the result is an upper bound, too."""
     one, (first, last) = block(shape, tp, width, method), ends(shape, tp, width)
     n, tokens = live(schedule, p, m, v, stage.rank), shape.context // cp
     blocks = n * stage.blocks // v
     saved = blocks * (width * shape.width if recompute else one.saved)
     saved += recompute * one.saved  # backward runs one block again, and holds what this block saves
-    # with v > 1 the last stage runs B directly after each F, so it holds one micro-batch
+    # If a rank has several stages (v > 1), the last stage runs B directly after each F. So the last
+    # stage holds one micro-batch.
     saved += stage.first * min(n, m) * first.saved + stage.last * (1 if v > 1 else n) * last.saved
     once = one.once * (1 if recompute else blocks)
     # 8 * tokens: the bytes of the positions
@@ -208,7 +211,7 @@ def waits(schedule, v, m, stages, hop, port):
     slowest = max((stage[1:] for stage in stages), key=sum)
     busy = m * sum(slowest)
     one_f_one_b = (2 * (p - 1) * -(-m // p) + 2 * (p - 2) * (m >= p)) * hop
-    if schedule == "gpipe":  # exact: micro-batches queue for each stage and each link
+    if schedule == "gpipe":  # this formula is exact
         f, b = max(f for _, f, _, _ in stages), max(b + w for _, _, b, w in stages)
         sends = 2 * (p - 1) * hop + (m - 1) * (max(0, port - f) + max(0, port - b))
         return total + (m - 1) * (f + b) - busy, sends
@@ -217,17 +220,18 @@ def waits(schedule, v, m, stages, hop, port):
         inputs = sum(n * (f + b) for n, f, b, _ in stages)
         bubble = inputs - f - b - sum(n * w for n, _, _, w in stages) + w
         _, f0, b0, w0 = stages[0]
-        # there may be too few parts W to fill the wait for the first B
+        # A step may have too few parts W to fill the time until the first B.
         bubble = max(bubble, inputs - b0 + m * (b0 + w0) - busy)
-        # if hops are long, parts W fill the time in which 1F1B waits
+        # If sends take long, parts W fill the time in which the schedule 1F1B waits.
         waiting = inputs + (m - 1) * (f + b) + w + one_f_one_b - busy - bubble
         sends = max(min(4 * (p - 1) * hop, one_f_one_b), waiting)
     elif v == 1:
         bubble, sends = total - sum(slowest), one_f_one_b
     else:
         bubble, sends = (total - sum(slowest)) / v, 2 * (v * p - 1) * hop
-        # if hops are long, a rank waits for one message with each part F or with each backward (B
-        # and W), whichever takes longer. This estimate was fitted to simulations
+        # If sends take long, a rank waits for one message with each part F, or with each backward
+        # (B and W). The longer one of F and backward counts. This estimate was fitted to
+        # simulations.
         f, b, w = slowest
         sends = max(sends, m * (max(f, b + w) + v * hop) - busy + (p * v + p - 2) * hop)
     # the port of a rank sends all activations and gradients of the rank

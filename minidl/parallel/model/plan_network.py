@@ -10,7 +10,7 @@
 Nodes have equal size, and consecutive ranks are on the same node. If a group's messages leave its
 node, the messages may queue for the node's single NIC. The formulas are exact if a group's links
 are equal and no message queues. Otherwise a formula gives the time of the longest chain of events
-that wait for each other. This is within 25 % of a simulation with queues.
+that wait for each other. The formula's time is within 25 % of the time of a simulation with queues.
 
 Test: tests/parallel/model/test_plan_network.py   Used by: plan_costs.py, planner.py
 """
@@ -49,7 +49,7 @@ class Network:
         links.check_ranks(n)
         self.links, self.node = links, n if links.node is None else links.node
         self.slowest = max([1.0, *(times for _, times in links.straggler)])
-        if isinstance(self.node, tuple):  # the node of each rank; all nodes must be equally large
+        if isinstance(self.node, tuple):  # the node of each rank; all nodes must have the same size
             size = self.node.count(self.node[0])
             alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
             self.node = size if alike else None
@@ -68,7 +68,8 @@ class Network:
             return Way(0, 1, 0, links.intra, links.intra)
         leave = min(stride, node)
         if stride < node and span % node:
-            leave = min(node, 2 * stride)  # messages to the next rank, or to the group's first rank
+            # `stride` messages go to a next rank, and `stride` messages to a group's first rank.
+            leave = min(node, 2 * stride)
         slow = size if stride >= node else min(size, span // node + 2 * (span % node > 0))
         return Way(leave, leave if links.shared_nic else 1, slow, links.intra, links.inter,
                    links.shared_nic)
@@ -105,12 +106,13 @@ def all_reduce_s(way, n, n_bytes):
         return cost.ring_all_reduce(n, n_bytes, *way.intra).time_s
     steps, chunk, apart = 2 * (n - 1), n_bytes / n, n // way.slow
     port, fast = way.queue * chunk * way.inter.beta, hop_s(way.intra, chunk)
-    # slow: how many of the 2 n - 2 hops go over slow links. Two rounds would have 2 n hops. The two
-    # missing hops are fast hops, if the ring has any
+    # `slow` is the number of hops over slow links. In two full rounds of 2 n hops, a chunk goes
+    # over each slow link twice. An all-reduce has only 2 n - 2 hops. This formula leaves out two
+    # fast hops, if the ring has two neighbouring fast links.
     slow = 2 * way.slow - max(0, 3 - apart)
     between = (slow - 1) * (apart - 1)
     rounds = slow * hop_s(way.inter, chunk) + between * fast
-    rounds += max(0, steps - slow - between) * max(fast, port)  # a hop may wait for the port
+    rounds += max(0, steps - slow - between) * max(fast, port)  # a hop waits while the port is busy
     return max(rounds + port * (1 - 1 / way.queue), way.inter.alpha + steps * port)
 
 
@@ -182,7 +184,7 @@ def send_s(way, p, n_bytes):
     """Returns two times in seconds. The first is the time of a message from a stage to the next
     stage, as a mean over the p stages. The second is how long a message keeps the busiest port
     busy."""
-    # slow: the fraction of messages that leave a node. The last stage sends no message
+    # `slow` is the fraction of messages that go to another node. The last stage sends no message.
     slow = 1.0 if way.slow == p else max(0, way.slow - 1) / max(1, p - 1)
     port = n_bytes * (way.queue * way.inter.beta if slow else way.intra.beta)
     fast = hop_s(way.intra, n_bytes)

@@ -24,7 +24,7 @@ from minidl.parallel.model import plan_costs as costs
 from minidl.parallel.model import plan_network as net
 from minidl.parallel.model.pipeline import HEADER_BYTES
 
-WORK = ("compute", "tp", "cp", "ep")  # the keys of Plan.parts for each micro-batch
+WORK = ("compute", "tp", "cp", "ep")  # the keys of Plan.parts for work on micro-batches
 
 
 def links_of_axes(network, sizes):
@@ -89,9 +89,10 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     # 12: the bytes of three float32 sums, which the loss sends for each token
     summed = max(kept * ((4 + 2 * again) * stage.blocks + stage.first + stage.last)
                  + stage.last * 12 * tokens for stage in stages)
-    # n_sends: how many backwards of a step send. halves: how many half all-reduces (a scatter or a
-    # gather) a step has. Stages 1 and 2 scatter gradients once for each of these backwards, and
-    # gather weights once in a step. Stage 3 scatters once and gathers twice for each backward
+    # n_sends: the number of backwards of a step that send gradients. halves: the number of scatters
+    # and gathers of a step. Each of them takes half the time of an all-reduce. ZeRO's stages 1 and
+    # 2 scatter gradients once for each of these backwards, and gather weights once in a step. Stage
+    # 3 scatters once and gathers twice for each backward.
     n_sends = m if task.zero == 3 or task.zero == 2 and pp == 1 else 1
     halves = 3 * n_sends if task.zero == 3 else n_sends + 1
     blocks = m * max(stage.blocks for stage in stages)
@@ -116,8 +117,8 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
 
 
 def _mean(n):
-    """Returns the fraction of an array that a rank sends in half an all-reduce, or in an
-    all-to-all."""
+    """Returns the fraction of an array that a rank sends in a scatter or a gather (half of an
+    all-reduce), or in an all-to-all."""
     return (n - 1) / n
 
 
@@ -129,7 +130,7 @@ def seconds(task, tokens, sizes, method, links, network):
     shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
     tp, cp, ep = sizes
     one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)
-    second = 2 * tokens * network.slowest / task.flops  # seconds for each element of a matrix
+    second = 2 * tokens * network.slowest / task.flops  # seconds for one element of a weight matrix
     x, a, y = second * one.matrices, second * one.attention / 2, second * last.matrices
     none = (0.0, 0.0, 0.0)
     parts = {"compute": ((x + a, x + 2 * a + again * (x + a), x), (y, y, y), none)}
@@ -139,7 +140,7 @@ def seconds(task, tokens, sizes, method, links, network):
         loss = sum(net.all_reduce_s(links["tp"], tp, k * 4 * tokens) for k in (1, 2))
         parts["tp"] = (2 * s, (2 + 2 * again) * s, 0.0), (loss, s, 0.0), (s, 0.0, 0.0)
     if cp > 1:
-        c = one.attention // (4 * shape.context)  # columns of q
+        c = one.attention // (4 * shape.context)  # this rank's columns of q
         if method == "ring":
             there, back = net.ring_attention_s(links["cp"], cp, 2 * tokens * c * width,
                                                2 * tokens * c * 4, a, 2 * a)

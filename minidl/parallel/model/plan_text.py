@@ -2,10 +2,10 @@
 others lose.
 
 All sentences follow from the plans' numbers. For a plan that loses, the text names one part of the
-step. It is the part in which the plan loses the most seconds against the winner. The text also
-explains the winner's size of each axis. For this it compares the winner with the plans that have
-the next smaller and the next larger size. Every sentence goes through `tr`, which may translate the
-sentence (course/language.py).
+step. In this part, the plan loses more seconds against the winner than in any other part. The text
+also explains the winner's size of each axis. For this it compares the winner with the plans that
+have the next smaller and the next larger size. Every sentence goes through `tr`, which may
+translate the sentence (course/language.py).
 
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """

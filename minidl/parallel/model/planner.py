@@ -17,8 +17,9 @@ both methods of cp. For each factorisation it keeps the fastest plan that fits i
 plan fits, it keeps the plan with the least memory. It uses only closed forms (plan_costs.py,
 plan_network.py), so a plan for 100,000 ranks takes a second.
 
-The usual result has tensor parallelism inside a node, as few stages as memory allows, and replicas
-on the other ranks. If a text is too long for a rank, context parallelism comes first.
+The usual result has tensor parallelism inside a node, the smallest number of stages that fits into
+memory, and replicas on the other ranks. If a text is too long for a rank, context parallelism comes
+first.
 
 Gradients of dense weights (all weights except experts) are averaged over dp, ep and cp. Gradients
 of experts are averaged over dp and cp. ZeRO cuts the states of dense weights. For a model with
@@ -168,7 +169,7 @@ def _methods(shape, tp, cp):
     if cp == 1:
         return [""]
     heads, uneven = divmod(shape.heads, tp)
-    # The ring's zigzag order cuts a text into 2 cp pieces of the same length.
+    # The zigzag order of ring attention cuts a text into 2 * cp pieces of the same length.
     return ["ring"] * (shape.context % (2 * cp) == 0) + ["ulysses"] * (
         shape.context % cp == 0 and not uneven and heads % cp == 0)
 
@@ -208,7 +209,7 @@ def _divisors(n, most):
     return [k for k in sorted({*small, *(n // k for k in small)}) if k <= most]
 
 
-# -- the plans of one factorisation
+# -- the plans of one factorisation of the number of ranks
 
 
 def _best(task, dp, pp, tp, network, cp, ep):
@@ -228,7 +229,7 @@ def candidates(task, dp, pp, tp, network, cp=1, ep=1):
     """Yields a list of this factorisation's Plans for each size of micro-batch. The smallest size
     comes first."""
     shape, links = task.shape, step.links_of_axes(network, dict(dp=dp, pp=pp, tp=tp, cp=cp, ep=ep))
-    replicas = dp * ep * cp, dp * cp  # replicas of dense weights, and of experts
+    replicas = dp * ep * cp, dp * cp  # the number of replicas of dense weights, and of experts
     fixed = [step.fixed(task, replicas, tp, ep, v, cut, links) for v, cut in _cuts(shape, pp)]
     rows = task.batch // (dp * ep)
     for micro in _divisors(rows, rows):
@@ -266,7 +267,8 @@ def _of_micro(task, network, links, fixed, replicas, sizes, method, micro, rows)
 
 def _cuts(shape, pp):
     """Yields (v, a tuple with the number of blocks of each rank). v is the number of stages of a
-    rank. For v = 1 the cut is balanced by cost. For larger v all ranks have equally many blocks."""
+    rank. For v = 1 the cut is balanced by cost. For larger v all ranks have the same number of
+    blocks."""
     yield 1, costs.balanced(shape, pp)
     each, left = divmod(shape.layers, pp)
     if pp > 1 and not left:
@@ -281,5 +283,5 @@ def _schedules(task, pp, m, v):
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:
         return ["1f1b"]
-    # no ZB-H1 with recompute, because recompute runs F again in part B
+    # ZB-H1 cannot use recompute, because recompute runs F again in part B.
     return ["gpipe", "1f1b"] + ["zb-h1"] * (not task.recompute)

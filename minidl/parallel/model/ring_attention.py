@@ -50,7 +50,7 @@ def pass_around_and_sum(t, block, visit, rows=None):
     left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
     own = sending = None
     for step in range(t.size):
-        if step > 1:  # receive in the order of sending: the sum first, then the next block
+        if step > 1:  # the left rank sends a sum first, and then the next block
             total = backend.xp_of([block]).empty(block.shape, own.dtype)
             arriving = t.irecv(total, left)
         coming = _next(t, block, rows, step) if step < t.size - 1 else None
@@ -92,7 +92,7 @@ def merge(xp, o, lse, o2, lse2):
     for the same queries, but over different keys. o is (..., L, E), lse is (..., L). lse is -inf
     for a query that saw no key."""
     both = xp.logaddexp(lse, lse2)
-    finite = xp.maximum(both, xp.finfo(both.dtype).min)  # -inf minus -inf would be nan
+    finite = xp.maximum(both, xp.finfo(both.dtype).min)  # avoids -inf minus -inf, which is nan
     o *= xp.exp(lse - finite)[..., None]
     o += xp.exp(lse2 - finite)[..., None] * o2
     lse[...] = both

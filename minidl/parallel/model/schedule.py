@@ -8,11 +8,11 @@
              rank 1     F0 F1    B0 F2 B1 F3 B2    B3
              rank 2        F0 B0 F1 B1 F2 B2 F3 B3
 
-With p ranks and m micro-batches GPipe and 1F1B take (m + p - 1)(F + B) seconds, if a forward takes
-F and a backward takes B seconds. In this time each rank is idle for (p - 1)(F + B) seconds. So the
-bubble, the idle fraction, is (p - 1) / (m + p - 1). In 1F1B rank s holds the activations of
-min(p-s, m) micro-batches. With GPipe every rank holds the activations of all m micro-batches. There
-are two ways to make the bubble smaller:
+Suppose that a forward takes F seconds, and a backward takes B seconds. With p ranks and m
+micro-batches, GPipe and 1F1B then take (m + p - 1)(F + B) seconds. In this time each rank is idle
+for (p - 1)(F + B) seconds. So the bubble, the idle fraction, is (p - 1) / (m + p - 1). In 1F1B rank
+s holds the activations of min(p-s, m) micro-batches. With GPipe every rank holds the activations of
+all m micro-batches. There are two ways to make the bubble smaller:
 
     interleaved   each rank has v stages, and each stage has 1/v of the rank's layers. The bubble is
                   (p - 1) / (v m + p - 1), and v times as many messages are sent
@@ -78,8 +78,8 @@ def interleaved(p, m, v):
     waits while the group passes the other ranks. It waits for the time of p - m parts in each of
     its stages.
 
-    Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. A rank would then have to keep
-    N - p results until the next rank can receive these results."""
+    Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. In such a schedule, a rank has
+    to keep N - p results until the next rank can receive them."""
     _positive(p=p, m=m, v=v)
     if v > 1 and m % p and m > 2 * p:
         raise ValueError("interleaved 1F1B wants a number of micro-batches that is divisible by "

@@ -12,15 +12,15 @@ Each all-reduce has B T C elements, for B texts of T tokens and a width of C.
 
 Sequence parallelism is chosen by `seq=1` (the tokens are dimension 1). Between a row layer and the
 next column layer, each rank then has only its block of the tokens. `all_reduce` becomes
-`reduce_scatter`, and `copy` becomes `all_gather`. As many bytes are sent as before, and norms and
-dropouts hold 1/n of the activations. A norm and a row layer's bias are applied only to this rank's
-tokens. So each rank has only a part of the gradients of the norm's weights and of the bias. The
-backward of `copy` sums these parts.
+`reduce_scatter`, and `copy` becomes `all_gather`. The number of sent bytes stays the same. Norms
+and dropouts hold 1/n of the activations. A norm and a row layer's bias are applied only to this
+rank's tokens. So each rank has only a part of the gradients of the norm's weights and of the bias.
+The backward of `copy` sums these parts.
 
 A column layer gathers its input, K bytes, and keeps it for backward. With `gather_again` the rank
 keeps only its own K/n bytes, and backward gathers the rest again. This sends (n-1)/n K more bytes.
-In a block of a GPT, a rank then keeps 2 (n-1)/n B T C fewer elements for backward. It sends this
-number of elements in addition.
+In a block of a GPT, a rank then keeps 2 (n-1)/n B T C fewer elements for backward. But the rank
+sends this number of elements more.
 
 A layer draws the random numbers of the whole matrix, and keeps its slice. So any number of ranks
 trains the same model. `chunks.bounds` cuts widths and heads. In attention each rank has its own
@@ -62,7 +62,7 @@ class Part(NamedTuple):
 
 def cut(p, t, dim, bounds=None, repeats=1):
     """Replaces p's array by this rank's part along dim. bounds, repeats: as in Part. With
-    bounds=None the parts are equal. Raises ValueError if a rank would have no part."""
+    bounds=None the parts are equal. Raises ValueError if a rank gets no part."""
     length, left = divmod(p.shape[dim], repeats)
     part = Part(t, dim, bounds or chunks.bounds(length, t.size), repeats)
     if p.part is not None:  # p is tied: another layer has already cut p
@@ -78,7 +78,7 @@ def cut(p, t, dim, bounds=None, repeats=1):
                          f"ranks, along dimension {dim} of a weight of shape {tuple(p.shape)}; got "
                          f"{repeats} pieces, each cut at the indices {part.bounds}, so that a rank "
                          "has nothing. Use fewer ranks along tp")
-    p.array = own_part(part, p.array)  # `p.data =` would demand the old shape
+    p.array = own_part(part, p.array)  # not `p.data =`, which wants the old shape
     p.grad, p.version = None, p.version + 1
     p.declare(part=part)
 
@@ -114,7 +114,8 @@ def apart(t, generator=None):
     `generator` (by default from the default generator). The state of `generator` itself changes in
     the same way on all ranks, so recompute can restore this state."""
     seed, stream, counter = (generator or random.default_generator()).take(1)
-    # ranks and calls get different (seed, stream) if seeds are below 2**48, streams below 2**20
+    # Each rank and each call get a different pair (seed, stream), if all seeds are below 2**48 and
+    # all streams are below 2**20.
     return random.Generator((seed + (t.rank + 1 << 48)) % 2**64, (stream + (counter << 20)) % 2**64)
 
 
@@ -143,7 +144,7 @@ class Divided:
         return f"{super().extra_repr()}, rank {self.t.rank} of {self.t.size}"
 
 
-_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # options of the whole layer
+_OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # for the undivided layer
 
 
 class ColumnLinear(Divided, Linear):

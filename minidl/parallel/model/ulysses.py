@@ -28,7 +28,7 @@ def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn
     """Returns the same as ring_attention, but the text is cut in "contiguous" order. H, the number
     of query heads, must be a multiple of n, the number of ranks. G, the number of key heads, must
     be a multiple of n, or n must be a multiple of G. Otherwise raises ValueError. Each rank makes
-    the mask for all queries and all keys, as a single rank would."""
+    the mask for all queries and all keys, as a single rank does."""
     n, n_heads, n_groups = t.size, query.shape[1], key.shape[1]
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)

@@ -81,7 +81,7 @@ class VocabCrossEntropy(Function):
         xp = self.xp
         first, end = bounds[t.rank : t.rank + 2]
         here = (target >= first) & (target < end) & (target != ignore_index)
-        # if the target is in another rank's columns, take column 0; the logit there is not used
+        # If another rank has the target's column, column 0 is read. Its logit is not used then.
         local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
         x = xp.ascontiguousarray(x)
         with np.errstate(invalid="ignore"):  # a row of only -inf gives nan, which is replaced below
@@ -117,7 +117,8 @@ class VocabCrossEntropy(Function):
         g *= self.counts
         run = pick(undivided.by_kernel_backward, undivided.by_numpy_backward, x)
         gx = run(g, x, lse, local, NONE)
-        # if a row's target is on another rank, 1 was subtracted in column 0: compute column 0 again
+        # If another rank has the target's column, `run` has subtracted 1 in column 0. So column 0
+        # is computed again.
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
         if self.smoothing:  # a fraction of the target's probability goes to all classes, evenly
             moved = (g * self.smoothing).astype(gx.dtype)

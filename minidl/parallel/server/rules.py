@@ -11,10 +11,10 @@
     steps       worker 2   1---2---3---4 waits          bounded(1): a worker that has pushed 4 times
                 worker 3   1-----------2------          waits until all have pushed at least 3 times
 
-SYNC computes the same as data parallelism. It multiplies each worker's gradient by a weight (from
-the worker's number of samples), adds the products in the order of ranks, divides the sum, and casts
-the result.
-The result has the same bits as `average_gradients` with the all-reduce of minidl/plain/naive.py.
+SYNC computes the same as data parallelism. It multiplies each worker's gradient by a weight, which
+depends on the worker's number of samples. Then it adds the products in the order of ranks, divides
+the sum, and casts the result. The result has the same bits as `average_gradients` with the
+all-reduce of minidl/plain/naive.py.
 
 Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD. The name Geo
 is from PaddlePaddle.
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
     name: str
     may_pull: Callable
     apply: Callable
-    goes_on: bool = True  # True: training goes on without a failed worker, or a slow one (slower=)
+    goes_on: bool = True  # True: training can go on without a failed or slow worker
     differences: bool = False  # pushes hold differences of weights, not gradients
     stalest: Callable = None  # stalest(n workers) returns the largest possible staleness of a push
 

@@ -59,8 +59,8 @@ class Server:
                 updates its own part, `shard`. Training starts from the servers' values
     rule        SYNC, ASYNC, bounded(s) or GEO
     optimizer   a function of a list of tensors that returns an optimizer. For GEO it must be None
-    silence_s   the server drops a worker that sends no request for this many seconds, unless the
-                worker is waiting for this server. With None no worker is dropped
+    silence_s   the server drops a worker that sends no request for this many seconds. A worker
+                that is waiting for this server is not dropped. With None no worker is dropped
     slower      a number k. A worker is slow if its last step, from pull to push, took k times the
                 median or more. No other worker waits for a slow worker. A slow worker gets the
                 newest weights, and counts as a worker that is not behind. Its push is used, unless
@@ -71,7 +71,7 @@ class Server:
 
     def __init__(self, t, params, n_servers, rule, optimizer=None, silence_s=None, slower=None):
         self.shard = check(t, params, n_servers)[t.rank]
-        self.t = t.subgroup(range(t.size))  # a copy of t: t never receives its messages
+        self.t = t.subgroup(range(t.size))  # a copy of t: messages to the copy never arrive on t
         self.rule, self.silence_s = rule, silence_s
         if (optimizer is None) != rule.differences:
             raise ValueError(f"rank {t.rank}: the rule {rule.name} wants "
@@ -88,7 +88,7 @@ class Server:
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0
-        self.clocks = dict.fromkeys(workers, 0)  # pushes of each worker that has not left
+        self.clocks = dict.fromkeys(workers, 0)  # pushes of each worker that is still here
         self.inbox = {}  # {worker: (values, samples)} of pushes that are not applied yet
         self.waiting = set()  # workers that asked to pull, but may not pull yet
         self.replies = {}  # worker -> send requests of its last reply, which keep the array alive
@@ -142,7 +142,7 @@ class Server:
         elif kind == PUSH:
             self._pushed(src, version, n_samples)
         elif src in self.clocks:
-            self._wait_for_replies([src])  # does not block: the worker has received its last reply
+            self._wait_for_replies([src])  # does not block, as the worker has its last reply
             self.waiting.add(src)
         self._go_on()
 
@@ -257,7 +257,7 @@ class Server:
             due = self.t.time() + period_s
             self.t.compute(period_s)
             while not self.t.simulated and self.clocks and self.t.time() < due:
-                time.sleep(min(period_s, 0.02))  # short: at its end, the job waits for this loop
+                time.sleep(min(period_s, 0.02))  # short, as a job that ends waits for it
             over = not self.clocks
             framing.send(self.t, self.t.rank, TICK, 0, over, label="param_server.tick")
 

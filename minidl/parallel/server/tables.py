@@ -22,9 +22,9 @@ also for a single rank, which sends no messages. ASYNC applies each push when it
 contains the position up to which its partition was read. A server drops a push whose position it
 has already seen. So a worker may push again if it does not know whether a push has arrived.
 
-A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
-all workers have arrived, all pushes before the cuts have arrived, and no later push has arrived.
-Then all ranks save together.
+A cut is a consistent moment to save. The messages of a rank arrive in order. Suppose that the cuts
+of all workers have arrived. Then all pushes before the cuts have arrived, and no later push has
+arrived. Then all ranks save together.
 
 All servers have the same event time, because every push goes to all servers, even to a server that
 has no id of this push. So rows are removed at the same step for any number of servers.
@@ -69,10 +69,10 @@ class Tables:
         if not isinstance(tables, list | tuple) or len({b.name for b in tables}) < len(tables):
             raise ValueError(f"rank {t.rank}: Tables wants a list of tables with different names; "
                              f"got {tables}")
-        self.t = t.subgroup(range(t.size))  # a copy of t: t never receives its messages
+        self.t = t.subgroup(range(t.size))  # a copy of t: messages to the copy never arrive on t
         self.tables, self.partitions, self.rule = {b.name: b for b in tables}, partitions, rule
         self.names, self.n_servers, self.serves = list(self.tables), servers, t.rank < servers
-        self.seen = np.zeros((len(tables), partitions), np.int64)  # positions of the last pushes
+        self.seen = np.zeros((len(tables), partitions), np.int64)  # position of the last push
         self.inbox, self.round, self.waiting, self.replies = {}, 0, [], {}
         self.dropped, self._said = 0, set()
 
@@ -151,7 +151,8 @@ class Tables:
         why = why_left(kind, error)
         for server in range(0 if self.serves else self.n_servers):
             framing.send(self.t, server, LEAVE, body=why, label="table.left")
-        # wait until the servers have stopped: a server must not receive later messages of the rank
+        # This rank waits until the servers have stopped. So no server receives later messages of
+        # this rank.
         for server in range(0 if self.serves or kind else self.n_servers):
             framing.recv(self.t, "table.header", server)
 
@@ -198,12 +199,13 @@ class Tables:
         """Applies a push, or keeps it until all pushes of its step have come. Drops a push that
         arrives for the second time."""
         table, partition = divmod(key, self.partitions)
-        if position:  # 0: the partition had no records in this step
+        if position:  # if position is 0, the partition had no records in this step
             if position <= self.seen[table, partition]:
                 self.dropped += 1
                 return
             self.seen[table, partition] = position
-        # a worker that has nothing to pull may be several steps ahead
+        # A worker that pulls nothing does not wait for the other workers. So `inbox` may have its
+        # pushes of several steps.
         self.inbox.setdefault(key, []).append((now, ids, grads))
         while len(self.inbox) == (1 if self.rule is ASYNC else self.seen.size):
             self.inbox, oldest = {}, self.inbox
@@ -263,8 +265,8 @@ class Tables:
         return found
 
     def load_rows(self, rows):
-        """Takes this server's rows from the rows of all servers. Any number of servers may have
-        saved these rows."""
+        """Takes this server's rows from the rows of all servers. The number of servers that saved
+        these rows can be different."""
         def mine(ids):
             owner = mixed(ids) % np.uint64(max(self.n_servers, 1))
             return owner == np.uint64(self.t.rank)

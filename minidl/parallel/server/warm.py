@@ -37,7 +37,7 @@ def warm_start(tables, offline, gate):
                       serve(). On a worker it pulls rows and predicts, without a push
 
     Raises ValueError if the tables or the numbers of servers differ."""
-    tables.load_state_dict(offline.state_dict())  # raises if the tables differ
+    tables.load_state_dict(offline.state_dict())  # raises an error if the tables differ
     if tables.n_servers != offline.n_servers:
         raise ValueError(f"rank {tables.t.rank}: a warm start wants offline Tables on "
                          f"{tables.n_servers} servers, because the run's Tables are on "

@@ -39,7 +39,7 @@ class Worker:
 
     def __init__(self, t, params, n_servers=1):
         self.shards = check(t, params, n_servers)
-        self.t = t.subgroup(range(t.size))  # a copy of t: t never receives its messages
+        self.t = t.subgroup(range(t.size))  # a copy of t: messages to the copy never arrive on t
         self.n_workers = t.size - n_servers
         self.versions = [0] * n_servers
         self._pulled = [None] * n_servers  # the last reply of each server

@@ -4,7 +4,7 @@ an error.
     Freed        stands for a weight in stage 3, while the weight's unit does not run
     Scattered    stands for a gradient after backward, because the mean is in the shards
 
-Without placeholders an optimizer of model.parameters() would find no gradients, and silently change
+Without placeholders, an optimizer of model.parameters() finds no gradients, and silently changes
 nothing.        Test: tests/parallel/zero/test_zero_use.py   Used by: zero.py, zero3.py
 """
 

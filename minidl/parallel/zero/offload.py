@@ -77,10 +77,11 @@ class HostBucket:
         for p, copied in self.copies.items():
             copied.array[...] = backend.to_device(p.array, "cpu")
         self.jobs = []
-        # dicts used as ordered sets of parameters: a set would have another order on every run
+        # These dicts are sets of parameters in a fixed order. A Python set of parameters has
+        # another order on every run.
         self.ready = {}  # parameters whose gradients are complete and have not been sent
-        self.sent = {}  # parameters whose gradients have been sent down since the last step
-        self.updated = {}  # parameters whose new weights have not been sent up
+        self.sent = {}  # parameters whose gradients were sent to the host since the last step
+        self.updated = {}  # parameters whose new weights have not been sent to the device
 
 
 class Offload:
@@ -141,7 +142,7 @@ class Offload:
         """Starts to copy the bucket's ready gradients to the host. After the copy their device
         memory is free."""
         params, bucket.ready = bucket.ready, {}
-        # choose the host arrays now: step() may swap them before the copy runs
+        # The host arrays are chosen now, because step() may swap them before the copy runs.
         going = [(contiguous(p._xp, p.grad.array), bucket.grads[0][p], p in bucket.sent)
                  for p in params]
         bucket.sent |= params
@@ -244,12 +245,12 @@ class Offload:
 
     def follow(self):
         """If the user has changed weights on the device, copies these weights to the host. For
-        instance, the user may have loaded or clamped them."""
+        instance, the user has loaded or clamped them."""
         for bucket in self.buckets:
             for p in [p for p in bucket.params if p.version != self.seen[p]]:
                 bucket.copies[p].array[...] = backend.to_device(p.array, "cpu")
                 bucket.copies[p].version += 1
-                bucket.updated.pop(p, None)  # a delayed update was for the old weights: drop it
+                bucket.updated.pop(p, None)  # a delayed update of the old weights is dropped
                 self.seen[p] = p.version
 
     def finish(self) -> None:

@@ -113,7 +113,7 @@ class ShardedBucket:
             views = flat.views(self.flat, self.shapes)
             self.views = dict(zip(self.params, views, strict=True))
             memory.note(self.flat, "communication")
-        if self.shard.grad is not None:  # a view of `flat` would be overwritten below
+        if self.shard.grad is not None:  # copied, because it may be a view of `flat`
             self.earlier = self.shard.grad.array.copy()
             self.shard.grad = None
         self.views[p][...] = 0 if p.grad is None else p.grad.array
@@ -145,7 +145,7 @@ class ShardedBucket:
             own += self.earlier
             self.earlier = None
         self.shard.grad = own
-        for hook in self.shard._hooks or ():  # tells Offload: this gradient is complete
+        for hook in self.shard._hooks or ():  # tells Offload that this gradient is complete
             hook.gradient_ready(self.shard)
         return released
 
@@ -160,7 +160,7 @@ class ShardedBucket:
         """Copies every rank's new block into `weights` on all ranks. Collective. If the weights are
         freed (stage 3), gather() only counts a new version."""
         if self.weights is not None:
-            self.block(self.weights)[...] = self.shard.array  # in stage 3 the shard is a copy
+            self.block(self.weights)[...] = self.shard.array  # stage 3 needs this copy
             self.all_gather(t, self.weights, self.bounds)
         self.gathered = self.shard.version
         for p in self.params:
@@ -233,7 +233,8 @@ class Zero1(DataParallel):
             buckets = []
             for run in runs or [order]:
                 parts = cut(run, bucket_bytes, first_bucket_bytes, alike)
-                # a bucket is full when its last parameter has its gradient: sort by this parameter
+                # A bucket is full when the gradient of its last parameter is complete. So the
+                # buckets are sorted by this parameter.
                 parts.sort(key=lambda params: place[params[-1]])
                 for params in parts:
                     group = number[params[0]]
@@ -246,7 +247,7 @@ class Zero1(DataParallel):
         self.buckets = self.reducer.buckets
         self.reducer.on_end = self.ended
 
-        for bucket in self.buckets:  # the parameters may be divided over other ranks, too
+        for bucket in self.buckets:  # parameters can also be divided over other ranks
             first = bucket.params[0]
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
@@ -315,7 +316,7 @@ class Zero1(DataParallel):
             bucket.gathered = bucket.shard.version
         return result
 
-    # by these two functions, GradScaler and clipping use the shards of all ranks
+    # With these two functions, GradScaler and clipping use the shards of all ranks.
     on_any_rank, sum_over_ranks = Shards.on_any_rank, Shards.sum_over_ranks
 
     def sum_in_place(self, x):
@@ -332,7 +333,7 @@ class Zero1(DataParallel):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Call backward first. "
                                "An Offload optimizer moves gradients to the host; then clip by "
                                "scaler.step(optimizer, max_norm=...)")
-        # on a GPU the host waits until the norm is computed
+        # On a GPU, the host waits until the norm is computed.
         return clip.grad_norm([*self.shards(), *self.local_parameters()])
 
     def clip_grad_norm_(self, max_norm: float) -> Any:

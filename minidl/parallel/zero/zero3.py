@@ -88,9 +88,9 @@ class Zero3(Zero1):
         modules = items(model)
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
-                         free_gradients=True, runs=plan[::-1])  # the last unit comes first
+                         free_gradients=True, runs=plan[::-1])  # backward begins at the last unit
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
-        # frozen weights, such as a base model under adapters, are cut too; they have no gradients
+        # Frozen weights, such as a base model under adapters, are also cut. They have no gradients.
         self.frozen_buckets = []
         self.frozen_beside = {}  # bucket -> the frozen buckets of its unit
         for params, fixed in zip(plan, plan_units(t, model, modules, requires_grad=False)):
@@ -104,7 +104,8 @@ class Zero3(Zero1):
         self.buckets = [*self.reducer.buckets, *self.frozen_buckets]
         in_units = {p for module in modules for p in module.parameters()}
         self.root = [b for b in self.buckets if b.params[0] not in in_units]
-        # buckets that are never freed; the root's buckets stay only until the end of backward
+        # `stays` has the buckets that are never freed. The buckets in `root` are freed at the end
+        # of backward.
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
         self.weighs_nothing = False  # True in absent(): the batch counts as 0 samples
         self.coming = {}  # {bucket: (array, job)} of buckets that are being gathered
@@ -129,13 +130,14 @@ class Zero3(Zero1):
         super().ended()
 
     def pack(self, node, held, inputs, outputs):
-        """A packer (saved.py): changes what the graph saves for backward. `held` is what the node
-        would save. If `held` is one of our parameters, or the array of a frozen parameter, returns
-        (parameter, a function that gathers and returns its array). Else returns None."""
+        """A packer (saved.py): changes what the graph saves for backward. `held` is the object that
+        the node wants to save. If `held` is one of our parameters, or the array of a frozen
+        parameter, returns (parameter, a function that gathers and returns its array). Else returns
+        None."""
         if isinstance(held, Tensor):
             bucket = self.reducer.bucket_of.get(held)
             return bucket and (held, partial(self.gathered_array, bucket, held))
-        for x in inputs:  # a frozen parameter is saved as an array: save the parameter instead
+        for x in inputs:  # the graph saves a frozen parameter as an array
             if isinstance(x, Tensor) and x.array is held and x in self.frozen_of:
                 return x, partial(self.gathered_array, self.frozen_of[x], x)
 
@@ -187,7 +189,8 @@ class Zero3(Zero1):
 
     def free(self, buckets):
         for b in buckets:
-            # The weights of b may be gathered ahead, but not used. After a step they would be old.
+            # A gather of b may have begun, although nothing used b. Its weights are old after the
+            # next step, so they are dropped.
             if b in self.coming:
                 self.coming.pop(b)[1].wait()
             if b.weights is not None and b not in self.stays:
@@ -280,7 +283,7 @@ class Zero3(Zero1):
 def _gather(t, bucket, whole, number):
     # with this label, ranks that run their units in different orders get an error
     with about(f"weights {number}"):
-        bucket.all_gather(t, whole, bucket.bounds)  # not returned: a job keeps its result alive
+        bucket.all_gather(t, whole, bucket.bounds)  # returns None, as a job keeps its result
 
 
 def items(model):
@@ -295,8 +298,8 @@ def plan_units(t, model, units, requires_grad=True):
     """Returns a list of lists of parameters. The first list is for the root: parameters that are in
     no unit. Then comes a list for each unit.
 
-    Only parameters with this requires_grad are listed. Raises ValueError if two units share a
-    parameter."""
+    Parameters with another value of requires_grad are left out. Raises ValueError if two units
+    share a parameter."""
     times = Counter(p for module in units for p in module.parameters())
     if shared := [p for p, n in times.items() if n > 1]:
         raise ValueError(f"rank {t.rank}: Zero3 wants each parameter in at most one unit (an item "
