@@ -110,8 +110,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         except ValueError as error:
             raise LaunchError(f"--hosts: {error}") from None
         if n > sum(named.values()):
-            raise LaunchError(f"--hosts: wanted places for {n} ranks (-n); the hosts of {hosts} "
-                              f"have {sum(named.values())}")
+            raise LaunchError(f"--hosts: wanted {n} slots, one for each rank (-n); the hosts of "
+                              f"{hosts} have {sum(named.values())} slots")
 
     def room():
         nonlocal there

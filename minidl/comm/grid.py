@@ -62,7 +62,7 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     ValueError for a wrong order, axis, size or product."""
     order = order.split() if isinstance(order, str) else list(order)
     if sorted(order) != sorted(AXES):
-        raise ValueError(f"the order of a grid must name each axis ({', '.join(AXES)}) once, the "
+        raise ValueError(f"the order of a grid must list each axis ({', '.join(AXES)}) once, the "
                          f"fastest axis first; got {order}")
     _check_axes(sizes)
     for axis, size in sizes.items():

@@ -76,7 +76,7 @@ class Kernel:
         if form not in cpu.FORMS:
             raise ValueError(f"form must be one of {', '.join(cpu.FORMS)}; got {form!r}")
         if order not in ORDERS and not (type(order) is int and order > 1):
-            raise ValueError("order must be 'ascending', 'descending' or a seed, an int > 1; got "
+            raise ValueError("order must be 'ascending', 'descending' or a seed (an int > 1); got "
                              f"{order!r}")
         self.order = ORDERS.get(order, order)
         if self.order and form == "flat":
