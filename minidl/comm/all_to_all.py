@@ -44,8 +44,8 @@ def all_to_all(t: Transport, x: SameArray) -> SameArray:
     n, r = t.size, t.rank
     if x.ndim == 0 or len(x) != n:
         raise ValueError(
-            f"rank {r}: all_to_all needs one block for each of the {n} ranks along the first axis; "
-            f"got shape {x.shape}. x.reshape({n}, -1) makes equal blocks. For "
+            f"rank {r}: all_to_all wants a first axis of length {n}, with one block for each of "
+            f"the {n} ranks; got shape {x.shape}. x.reshape({n}, -1) makes equal blocks. For "
             "blocks of different lengths call all_to_all_v.")
     x = chunks.contiguous(x)
     y = xp_of([x]).empty(x.shape, x.dtype)

@@ -67,7 +67,7 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     _check_axes(sizes)
     for axis, size in sizes.items():
         if size < 1 or int(size) != size:
-            raise ValueError(f"a grid has 1 rank or more along {axis}; got {size}")
+            raise ValueError(f"a grid wants 1 rank or more along {axis}; got {size}")
     sizes = {axis: int(sizes.get(axis, 1)) for axis in order}
     if n_ranks is not None and math.prod(sizes.values()) != n_ranks:
         product = " x ".join(f"{axis} {size}" for axis, size in sizes.items())

@@ -253,13 +253,13 @@ class GradScaler:
         overflow."""
         if self.raise_at_min and self.patience <= 0 and before <= self.min_scale:
             raise OverflowError(
-                f"the gradients overflow at the smallest loss scale, {self.min_scale}: training "
-                "has diverged. Look for the first layer with a non-finite output")
+                f"the gradients overflow at the smallest loss scale, {self.min_scale}, because "
+                "training has diverged. Look for the first layer with a non-finite output")
         if self.factor < SMALLEST:
             raise OverflowError(
-                f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}: "
-                f"the scale is not the cause ({self.skipped} steps were skipped). Look for the "
-                "first layer with a non-finite output, or for nan in the data")
+                f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}, "
+                f"and {self.skipped} steps were skipped. So the scale is not the cause. Look for "
+                "the first layer with a non-finite output, or for nan in the data")
 
     def state_dict(self):
         """Returns a dict with the keys of PyTorch's scaler, and "patience" and "skipped". The dict

@@ -93,7 +93,7 @@ class Links:
                                  f"for example [[0, 1], [2]]; got {groups}")
             groups = tuple(where[rank] for rank in range(len(where)))
         elif groups < 1:
-            raise ValueError(f"a node has at least one rank; got {groups} ranks per node")
+            raise ValueError(f"a node wants at least one rank; got {groups} ranks per node")
         return Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
 
     def node_of(self, rank):

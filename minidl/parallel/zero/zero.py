@@ -330,8 +330,8 @@ class Zero1(DataParallel):
         RuntimeError if no shard has a gradient."""
         if all(s.grad is None for s in self.shards()):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Call backward first. "
-                               "An Offload optimizer moves gradients to the host; then clip by "
-                               "scaler.step(optimizer, max_norm=...)")
+                               "If an Offload optimizer has moved the gradients to the host, clip "
+                               "with scaler.step(optimizer, max_norm=...)")
         # on a GPU the host waits until the norm is computed
         return clip.grad_norm([*self.shards(), *self.local_parameters()])
 
