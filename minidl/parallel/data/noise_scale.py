@@ -47,7 +47,7 @@ def estimate(small, large, u, v):
     batch. large, v: the same two numbers for a large batch. Raises ValueError unless u > v."""
     if not u > v:
         raise ValueError("the noise scale wants fewer samples in the small batch than in the large "
-                         f"batch; got {1 / u:g} and {1 / v:g} samples (u={u}, v={v})")
+                         f"batch, so u must be above v; got u={u}, v={v}")
     return (u * large - v * small) / (u - v), (small - large) / (u - v)
 
 
