@@ -146,7 +146,7 @@ class Traffic(NamedTuple):
     """The modelled communication along one axis of a grid.
 
     crosses    True if a group of this axis has ranks on several nodes
-    share      how many messages of this axis leave a node through one port at the same time
+    share      how many messages of this axis one port of a node sends at the same time
     time_s     the modelled time in seconds, if all groups of the axis send at the same time"""
 
     crosses: bool

@@ -1,10 +1,10 @@
 """All-reduce by halving and doubling. It takes 2 log2 n steps and sends as many bytes as the ring.
 
-The plain form: minidl/plain/halving_doubling.py. This file adds more. Rank r owns chunk r of
+The plain form: minidl/plain/halving_doubling.py. In this file rank r owns chunk r of
 `chunks.split`. So the halving part (reduce-scatter) and the doubling part (all-gather) can be
-called alone. The all-reduces accept other operations than a sum, and arrays of any shape. A second
-all-reduce, `doubling_all_reduce`, is for short messages. It exchanges the whole array in each step.
-`bytes_sent` is a formula for the bytes.
+called alone. The all-reduces accept operations such as a maximum, and arrays of any shape. A
+second all-reduce, `doubling_all_reduce`, is for short messages. It exchanges the whole array in
+each step. `bytes_sent` is a formula for the bytes.
 
 If n is not a power of two, let p be the largest power of two below n. The ranks r >= p are called
 extra ranks. Each extra rank r sends all of x to its partner, rank r-p. The partner adds this x to

@@ -1,16 +1,16 @@
-"""Hierarchical all-reduce: most bytes are sent inside the nodes, few between the nodes.
+"""Hierarchical all-reduce: most bytes are sent inside nodes, and few bytes between nodes.
 
 The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here nodes may have different
 sizes. Each node cuts x into chunks, one chunk for each rank of the node. The cuts of all nodes
 together divide x into pieces. Example: a node of 2 ranks cuts x at 1/2, and a node of 3 ranks cuts
 x at 1/3 and 2/3. Together the cuts make 4 pieces. Each piece has one owner in every node, and an
 all-reduce of its owners sums the piece. A rank of a smaller node owns more pieces. This file also
-accepts any all-reduce between the nodes, and other operations than a sum. `bytes_sent` is a formula
-for the bytes.
+accepts any all-reduce between the nodes, and operations such as a maximum. `bytes_sent` is a
+formula for the bytes.
 
 A second form, `leader_all_reduce`, has three steps. Each node reduces its arrays onto one of its
 ranks, the leader. The leaders run an all-reduce. Each leader broadcasts the result inside its node.
-This form sends fewer messages, but the leader sends all bytes that leave the node.
+This form sends fewer messages, but the leader alone sends bytes to other nodes.
 
     bytes sent per rank by `all_reduce`, if each of m nodes has g ranks, and x has K bytes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g

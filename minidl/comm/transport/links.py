@@ -168,8 +168,9 @@ class Port:
         """Receives for `seconds` a message whose first byte arrives at `arrival`. Returns the time
         when all of it is received.
 
-        If the port still receives the message of an earlier call, the new message waits. But if the
-        new message ends before the last busy period began, it does not wait."""
+        If the port still receives the message of an earlier call, the new message waits. There is
+        one exception: a message that is complete before the start of the last busy period does not
+        wait."""
         done = arrival + seconds
         if arrival >= self.in_free:
             self.in_start, self.in_free = arrival, done
