@@ -49,7 +49,8 @@ def options(vendor, bind, n, threads, n_cores):
                 if bind == "numa" else
                 ["--map-by", f"slot:PE={threads}:oversubscribe", "--bind-to", "core"])
     raise BindError("--bind works with the launchers of MPICH and Open MPI; got a launcher of "
-                    f"{vendor}. Pass its own options: --mpiexec 'srun --mpi=pmix --cpu-bind=ldoms'")
+                    f"{vendor}. Pass the launcher's own options: --mpiexec 'srun --mpi=pmix "
+                    "--cpu-bind=ldoms'")
 
 
 def nodes(root="/sys"):

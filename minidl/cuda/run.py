@@ -232,7 +232,8 @@ def only_one(names, path):
     """Returns the only name in `names`, the names of a file's kernels. Raises KernelError if there
     is not exactly one."""
     if len(names) != 1:
-        raise KernelError(f"{path} has several kernels; name one: {', '.join(names)}")
+        raise KernelError(f"{path} has several kernels; pass the name of one kernel: "
+                          f"{', '.join(names)}")
     return names[0]
 
 

@@ -52,8 +52,8 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
     if total is not None and buffer.size and not xp.may_share_memory(total, buffer):
         raise ValueError(
             f"rank {t.rank}: wanted an all_reduce that writes the sum into its array, as the "
-            "functions of minidl.comm do; got one that returns a new array. Pass this function "
-            "instead: def f(t, x): x[...] = all_reduce(t, x)")
+            "functions of minidl.comm do; got an all_reduce that returns a new array. Pass this "
+            "function instead: def f(t, x): x[...] = all_reduce(t, x)")
     buffer /= t.size
 
 

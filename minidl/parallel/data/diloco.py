@@ -98,8 +98,8 @@ class DiLoCo:
         check_plain(t, model, optimizer, "DiLoCo")
         if optimizer.low:
             raise ValueError(f"rank {t.rank}: DiLoCo wants an optimizer that updates the model's "
-                             "own weights; got one with fp32 master copies. Use float32 weights "
-                             "and autocast")
+                             "own weights; got an optimizer with fp32 master copies. Use float32 "
+                             "weights and autocast")
         params = [p for p in model.parameters() if p.requires_grad]
         self.fragments = (fragments_of(params, fragments) if isinstance(fragments, int)
                           else [list(run) for run in fragments])

@@ -273,10 +273,10 @@ class Zero1(DataParallel):
             for p in bucket.params:
                 if not bucket.holds(p):
                     raise RuntimeError(
-                        f"rank {self.t.rank}: {self.name_of(p)} has a new array, which ZeRO would "
-                        "not update: p.data = ... or .to(...) replaced the array that was cut into "
-                        "shards. Change the model before you wrap it, or write into the old array: "
-                        "p.data[...] = ..., or load_state_dict")
+                        f"rank {self.t.rank}: {self.name_of(p)} has a new array, because p.data = "
+                        "... or .to(...) replaced the array that was cut into shards. ZeRO would "
+                        "not update the new array. Change the model before you wrap it, or write "
+                        "into the old array: p.data[...] = ..., or load_state_dict")
                 if type(p.grad) is Scattered:
                     p.grad = None
 

@@ -231,7 +231,7 @@ def test_what_does_not_go_together_is_refused(t):
         with pytest.raises(ValueError, match=message):
             DiLoCo(model, t, inner, **options)
     half = optim.use_master_weights(adamw(net("f2").parameters()))
-    with pytest.raises(ValueError, match="got one with fp32 master copies"):
+    with pytest.raises(ValueError, match="got an optimizer with fp32 master copies"):
         DiLoCo(model, t, half)
     parallel = DataParallel(model, t)
     for wrap in (DiLoCo, LocalSGD):
