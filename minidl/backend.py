@@ -166,8 +166,8 @@ def as_dtype(name):
     try:
         return np.dtype(name)
     except TypeError:
-        raise TypeError(f"{name!r} is neither a dtype, such as 'float16', nor a device: 'cpu', "
-                        "'cuda' or 'cuda:<index>'") from None
+        raise TypeError(f"want a dtype, such as 'float16', or a device ('cpu', 'cuda' or "
+                        f"'cuda:<index>'); got {name!r}") from None
 
 
 def full_name(device):
@@ -232,7 +232,7 @@ def optional(what, *extras):
         yield
     except ImportError as error:
         ways = " or ".join(f"pip install 'minidl[{extra}]'" for extra in extras)
-        raise ImportError(f"{what}: {error.name} is not installed: {ways}") from error
+        raise ImportError(f"{what}: {error.name} is not installed. Run {ways}") from error
 
 
 def array_of(x):

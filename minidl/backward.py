@@ -133,9 +133,9 @@ def refuse_create_graph(create_graph):
     """Raises NotImplementedError (a kind of RuntimeError) if create_graph is True."""
     if create_graph:
         raise NotImplementedError(
-            "create_graph=True: a backward works on arrays and records no graph, so there are no "
-            "gradients of gradients in this engine. Write the first derivative as ops, and "
-            "differentiate that")
+            "create_graph=True is not supported: a backward works on arrays and records no graph, "
+            "so a gradient has no gradient of its own. Write the first derivative as ops, and "
+            "differentiate these ops")
 
 
 def _observe(node, gys):
@@ -195,8 +195,9 @@ def _start(root, gradient):
     `gradient` is None and the root has more than one element. Raises ValueError if `gradient` does
     not have the shape of the root."""
     if not root._requires_grad:
-        raise RuntimeError("backward of a tensor that does not require a gradient. The tensor was "
-                           "made under no_grad, or none of its inputs has requires_grad=True")
+        raise RuntimeError("backward wants a tensor that requires a gradient; got a tensor that "
+                           "does not require a gradient. Set requires_grad=True for one of its "
+                           "inputs, and compute it outside of no_grad()")
     if gradient is None:
         if root.numel() != 1:
             raise RuntimeError(f"backward of a tensor of shape {tuple(root.shape)} wants a "

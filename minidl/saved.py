@@ -155,5 +155,5 @@ def check(node):
                 what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {tuple(x.shape)}"
             raise RuntimeError(
                 f"{what} that {type(node).__name__} saved was changed in place between forward and "
-                f"backward (version {version} then, {memory.version} now): the gradient would be "
-                "wrong. Step the optimizer after backward")
+                f"backward, so the gradient would be wrong. Its version was {version} in forward, "
+                f"and is {memory.version} in backward. Call optimizer.step() after backward")

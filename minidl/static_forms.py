@@ -27,8 +27,8 @@ def adapt(cls):
     are not static. Raises TypeError for PyTorch's form with setup_context."""
     own = vars(cls)
     if "setup_context" in own:
-        raise TypeError(f"{cls.__name__}: a forward without ctx, with a setup_context, is not "
-                        "supported; write forward(ctx, ...), which saves what backward needs")
+        raise TypeError(f"{cls.__name__}: wanted forward(ctx, ...); got a setup_context. Delete "
+                        "setup_context, and save in forward what backward needs")
     for name in ("forward", "backward"):
         if isinstance(own.get(name), staticmethod):
             setattr(cls, name, _on_arrays(own[name].__func__))

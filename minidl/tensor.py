@@ -123,8 +123,8 @@ class Tensor:
             kind = f"the result of {self.grad_fn}"
             if self.is_leaf:
                 kind = "a leaf that wants a gradient"
-            raise RuntimeError(f"{who} would write into {kind}, and the graph cannot record this "
-                               "write. Pass x.detach(), or use `with minidl.no_grad():`")
+            raise RuntimeError(f"{who} cannot write into {kind}, because the graph does not record "
+                               "this write. Pass x.detach(), or use `with minidl.no_grad():`")
         self.version += 1
         return self.array
 

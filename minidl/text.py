@@ -45,7 +45,7 @@ def language():
                          f"{', '.join(LANGUAGES)}")
     if wanted != "en" and not folder(wanted).is_dir():
         raise SystemExit(f"MINIDL_LANG={wanted} wants the folder {folder(wanted)}, which does not "
-                         "exist here. A clone has this folder, and so has an installed package")
+                         "exist here. Clones and installed packages have this folder")
     return wanted
 
 

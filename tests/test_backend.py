@@ -123,8 +123,8 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it():
     with pytest.raises(ImportError) as caught:
         with backend.optional("ranks on the moon", "moon", "mars"):
             raise ModuleNotFoundError("No module", name="no_such_package")
-    assert str(caught.value) == ("ranks on the moon: no_such_package is not installed: "
-                                 "pip install 'minidl[moon]' or pip install 'minidl[mars]'")
+    assert str(caught.value) == ("ranks on the moon: no_such_package is not installed. "
+                                 "Run pip install 'minidl[moon]' or pip install 'minidl[mars]'")
 
 
 def test_dtypes_are_kept_apart_in_order():

@@ -79,7 +79,7 @@ def test_from_dlpack_gives_device_memory_to_cupy(strict_cupy, monkeypatch, kind)
 
 def test_from_dlpack_names_the_remedy_where_cupy_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ImportError, match=r"cupy is not installed: pip install 'minidl\[cuda12\]'"):
+    with pytest.raises(ImportError, match=r"cupy is not installed. Run pip .* 'minidl\[cuda12\]'"):
         minidl.from_dlpack(SimpleNamespace(__dlpack_device__=lambda: (2, 0)))
 
 

@@ -119,7 +119,7 @@ def test_a_subclass_may_replace_one_of_the_two():
 
 
 def test_setup_context_is_refused_when_the_class_is_made():
-    with pytest.raises(TypeError, match=r"Later: a forward without ctx, .* write forward\(ctx"):
+    with pytest.raises(TypeError, match=r"Later: wanted forward\(ctx, .*got a setup_context"):
         class Later(minidl.Function):
             @staticmethod
             def forward(x):

@@ -50,7 +50,7 @@ def follow(arguments):
         print(tr(f"minidl: wanted the package in {clone}, but Python imports the one in {HERE}. "
                  f"Run `pip install -e {clone}`"), file=sys.stderr)
         return
-    print(tr(f"minidl: using the clone in {clone}, not the one in {HERE} that is installed"),
+    print(tr(f"minidl: using the package in {clone}, not the installed package in {HERE}"),
           file=sys.stderr)
     path = os.pathsep.join(filter(None, [str(clone), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, STARTED: str(clone)}

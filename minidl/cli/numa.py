@@ -40,16 +40,17 @@ def options(vendor, bind, n, threads, n_cores):
     few cores, or for an unknown vendor."""
     if bind == "core" and n * threads > n_cores:
         raise BindError(f"--bind core: {n} ranks of {threads} threads want {n * threads} cores, "
-                        f"and this machine has {n_cores}. Take fewer ranks, fewer --threads, or "
-                        "--bind numa")
+                        f"and this machine has {n_cores} cores. Use fewer ranks, fewer --threads, "
+                        "or --bind numa")
     if vendor == "MPICH":
         return ["-bind-to", "numa" if bind == "numa" else f"core:{threads}"]
     if vendor == "Open MPI":  # by default Open MPI refuses several ranks on a node
         return (["--map-by", "numa:oversubscribe", "--bind-to", "numa:overload-allowed"]
                 if bind == "numa" else
                 ["--map-by", f"slot:PE={threads}:oversubscribe", "--bind-to", "core"])
-    raise BindError(f"--bind knows the options of MPICH and of Open MPI; this launcher is of "
-                    f"{vendor}. Pass its own options: --mpiexec 'srun --mpi=pmix --cpu-bind=ldoms'")
+    raise BindError("--bind works with the launchers of MPICH and Open MPI; got a launcher of "
+                    f"{vendor}. Pass the launcher's own options: --mpiexec 'srun --mpi=pmix "
+                    "--cpu-bind=ldoms'")
 
 
 def nodes(root="/sys"):

@@ -31,9 +31,10 @@ def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp
                  f"{_words(model)}; {task.batch} rows a step; {states}; AdamW"))
         print(text(task, found, rows, tr))
         if found[0].memory > memory:
-            raise ValueError(f"no plan fits into {bytes_text(memory)}: the smallest plan "
-                             f"is {found[0].name}, and needs {bytes_text(found[0].memory)}. More "
-                             "ranks, --zero, --precision O2 or --recompute need less memory")
+            raise ValueError(f"no plan fits into {bytes_text(memory)}. The smallest plan "
+                             f"is {found[0].name}, and needs {bytes_text(found[0].memory)}. To "
+                             "need less memory, use more ranks, --zero, --precision O2 or "
+                             "--recompute")
     except ValueError as error:
         print(f"minidl plan: {tr(str(error))}", file=sys.stderr)
         return 2
@@ -67,8 +68,8 @@ def shape(words):
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){4}((,[1-9]\d*){2})?", words):
         raise ValueError(
             f"--model wants {', '.join(planner.MODELS)}, or layers,width,heads,context,vocabulary "
-            "such as 12,768,12,1024,50257, and with experts two more numbers, experts,top_k; got "
-            f"{words!r}")
+            "such as 12,768,12,1024,50257; a model with experts has two more numbers, "
+            f"experts,top_k. Got {words!r}")
     return planner.Shape(*map(int, words.split(",")))
 
 

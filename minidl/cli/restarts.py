@@ -95,8 +95,8 @@ def until_done(start, n, least, restarts, say=sys.stderr.write, room=None):
         if not restarts:
             return status
         if is_bug(past):
-            say("minidl run: the same step failed twice in the same way, so a third time would "
-                "not help: this is a bug, not a fault\n")
+            say("minidl run: the same step failed twice in the same way. This is a bug, so another "
+                "start does not help\n")
             break
         if len(past) > restarts:
             say(f"minidl run: all restarts are used: {restarts} (--restarts)\n")

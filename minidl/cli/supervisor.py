@@ -112,7 +112,7 @@ def checked(line):
         raise ValueError(f"unknown message {what!r:.100}")
     for name, kind in SAID[what].items():
         if not isinstance(line.get(name, ...), kind):
-            raise ValueError(f"the value {name!r} of a message {what!r} is wrong; got "
+            raise ValueError(f"the message {what!r} has a wrong value for {name!r}; got "
                              f"{line.get(name)!r:.100}")
     return line
 

@@ -44,8 +44,8 @@ def all_to_all(t: Transport, x: SameArray) -> SameArray:
     n, r = t.size, t.rank
     if x.ndim == 0 or len(x) != n:
         raise ValueError(
-            f"rank {r}: all_to_all needs one block for each of the {n} ranks along the first axis; "
-            f"got shape {x.shape}. x.reshape({n}, -1) makes equal blocks. For "
+            f"rank {r}: all_to_all wants a first axis of length {n}, with one block for each of "
+            f"the {n} ranks; got shape {x.shape}. x.reshape({n}, -1) makes equal blocks. For "
             "blocks of different lengths call all_to_all_v.")
     x = chunks.contiguous(x)
     y = xp_of([x]).empty(x.shape, x.dtype)
@@ -70,8 +70,8 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
     n, r = t.size, t.rank
     counts = _counts(r, n, counts, "counts")
     if x.ndim == 0 or sum(counts) != len(x):
-        raise ValueError(f"rank {r}: all_to_all_v must send every row of x to some rank; got shape "
-                         f"{x.shape} and counts whose sum is {sum(counts)}")
+        raise ValueError(f"rank {r}: all_to_all_v wants counts whose sum is the number of rows of "
+                         f"x; got counts whose sum is {sum(counts)}, and x of shape {x.shape}")
     if counts_in is None:
         counts_in = all_to_all(t, np.array(counts, np.int64)).tolist()
     counts_in = _counts(r, n, counts_in, "counts_in")

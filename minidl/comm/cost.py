@@ -109,8 +109,9 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
     other H-1 levels. The way down takes the same time. So the first segment takes the time of
     2(2H-1) parts, which are (2H-1) K/S bytes. If n is not a power of two, the first segment takes
     one part less on the way up, and one part less on the way down. Each further segment takes the
-    time of four parts. In its own tree an inner rank sends one part up and two parts down. In the
-    other tree it sends one part up. At each level a rank adds two parts, in K/S gamma seconds."""
+    time of four parts. An inner rank of a tree sends one part up and two parts down. In the other
+    tree this rank is a leaf, and sends one part up. At each level a rank adds two parts, in K/S
+    gamma seconds."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()

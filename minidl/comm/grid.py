@@ -62,12 +62,12 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     ValueError for a wrong order, axis, size or product."""
     order = order.split() if isinstance(order, str) else list(order)
     if sorted(order) != sorted(AXES):
-        raise ValueError(f"the order of a grid must name each axis ({', '.join(AXES)}) once, the "
+        raise ValueError(f"the order of a grid must list each axis ({', '.join(AXES)}) once, the "
                          f"fastest axis first; got {order}")
     _check_axes(sizes)
     for axis, size in sizes.items():
         if size < 1 or int(size) != size:
-            raise ValueError(f"a grid has 1 rank or more along {axis}; got {size}")
+            raise ValueError(f"a grid wants 1 rank or more along {axis}; got {size}")
     sizes = {axis: int(sizes.get(axis, 1)) for axis in order}
     if n_ranks is not None and math.prod(sizes.values()) != n_ranks:
         product = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
@@ -146,7 +146,7 @@ class Traffic(NamedTuple):
     """The modelled communication along one axis of a grid.
 
     crosses    True if a group of this axis has ranks on several nodes
-    share      how many messages of this axis leave a node through one port at the same time
+    share      how many messages of this axis one port of a node sends at the same time
     time_s     the modelled time in seconds, if all groups of the axis send at the same time"""
 
     crosses: bool

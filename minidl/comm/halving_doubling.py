@@ -1,6 +1,6 @@
 """All-reduce by halving and doubling. It takes 2 log2 n steps and sends as many bytes as the ring.
 
-The plain form: minidl/plain/halving_doubling.py. This file adds more. Rank r owns chunk r of
+The plain form: minidl/plain/halving_doubling.py. In this file rank r owns chunk r of
 `chunks.split`. So the halving part (reduce-scatter) and the doubling part (all-gather) can be
 called alone. The all-reduces accept arrays of any shape, and any operation, not only a sum. A
 second all-reduce, `doubling_all_reduce`, is for short messages. It exchanges the whole array in

@@ -1,4 +1,4 @@
-"""Hierarchical all-reduce: most bytes are sent inside the nodes, few between the nodes.
+"""Hierarchical all-reduce: most bytes are sent inside nodes, and few bytes between nodes.
 
 The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here nodes may have different
 sizes. Each node cuts x into chunks, one chunk for each rank of the node. The cuts of all nodes
@@ -10,7 +10,7 @@ formula for the bytes.
 
 A second form, `leader_all_reduce`, has three steps. Each node reduces its arrays onto one of its
 ranks, the leader. The leaders run an all-reduce. Each leader broadcasts the result inside its node.
-This form sends fewer messages, but the leader sends all bytes that leave the node.
+This form sends fewer messages, but the leader alone sends bytes to other nodes.
 
     bytes sent per rank by `all_reduce`, if each of m nodes has g ranks, and x has K bytes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g

@@ -113,5 +113,6 @@ def _bounds(t, block, root, bounds):
 def _check_root_array(t, x, out, bounds):
     if x is None or x.shape != (bounds[-1], *out.shape[1:]) or x.dtype != out.dtype:
         got = None if x is None else f"{x.dtype} of shape {tuple(x.shape)}"
-        raise ValueError(f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
-                         f"{(bounds[-1], *out.shape[1:])}, the rows of all blocks; got {got}")
+        raise ValueError(f"rank {t.rank}: the root of a scatter wants the rows of all blocks in "
+                         f"one array, {out.dtype} of shape {(bounds[-1], *out.shape[1:])}; got "
+                         f"{got}")

@@ -81,7 +81,7 @@ NOT_CANDIDATES = {
     "ring_blocks.all_reduce": "it has the bytes and the time of the ring; its blocks are for ZeRO",
     "hierarchical.all_reduce": "it needs the nodes, and two links; Figures have one link",
     "hierarchical.leader_all_reduce": "the same reason as for hierarchical.all_reduce",
-    "compressed.all_reduce": "its result differs: it is rounded on the way",
+    "compressed.all_reduce": "its result differs: the numbers are rounded before each message",
     "select.all_reduce": "it makes the choice",
 }
 

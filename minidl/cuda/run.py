@@ -76,7 +76,7 @@ class Kernel:
         if form not in cpu.FORMS:
             raise ValueError(f"form must be one of {', '.join(cpu.FORMS)}; got {form!r}")
         if order not in ORDERS and not (type(order) is int and order > 1):
-            raise ValueError("order must be 'ascending', 'descending' or a seed, an int > 1; got "
+            raise ValueError("order must be 'ascending', 'descending' or a seed (an int > 1); got "
                              f"{order!r}")
         self.order = ORDERS.get(order, order)
         if self.order and form == "flat":
@@ -233,7 +233,8 @@ def only_one(names, path):
     """Returns the only name in `names`, the names of a file's kernels. Raises KernelError if there
     is not exactly one."""
     if len(names) != 1:
-        raise KernelError(f"{path} has several kernels; name one: {', '.join(names)}")
+        raise KernelError(f"{path} has several kernels; pass the name of one kernel: "
+                          f"{', '.join(names)}")
     return names[0]
 
 

@@ -220,7 +220,7 @@ def _parts(t, named):
     model, optimizer, others = _sorted_out(named)
     in_parts = divided.is_divided(model)
     if uneven := [key for key, it in others.items() if hasattr(it, "rows")]:
-        raise TypeError(f"rank {t.rank}: {', '.join(uneven)} has rows of its own on each rank. No "
+        raise TypeError(f"rank {t.rank}: each rank has its own rows of {', '.join(uneven)}. No "
                         "other rank keeps a copy of these rows, so use minidl run --restarts "
                         "instead of --heal")
     if in_parts and isinstance(model, Compressed):

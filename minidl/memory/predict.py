@@ -48,8 +48,8 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
     Raises ValueError for other values of precision, optimizer or zero, or if the batch has fewer
     than two rows."""
     if precision not in WIDTHS or optimizer not in N_STATES or zero not in (0, 1, 2, 3):
-        raise ValueError(f"predict wants precision from {', '.join(WIDTHS)}, optimizer from "
-                         f"{', '.join(N_STATES)}, zero from 0, 1, 2, 3; got "
+        raise ValueError(f"predict wants a precision ({', '.join(WIDTHS)}), an optimizer "
+                         f"({', '.join(N_STATES)}) and zero=0, 1, 2 or 3; got "
                          f"precision={precision!r}, optimizer={optimizer!r}, zero={zero!r}")
     held = dict.fromkeys(memory.STATES, 0)
     for n, (weight, gradient, master, state) in _counts(model, precision):

@@ -262,8 +262,8 @@ class _Segment:
         cls, state, made, saved, several = next(recipes, (None,) * 5)
         if cls is not type(node):
             raise RuntimeError("recompute: the function must do the same when it runs again; at "
-                               f"first it ran the op {cls and op_name(cls)}, and now {op} in its "
-                               "place")
+                               f"first it ran the op {cls and op_name(cls)}, and when it ran "
+                               f"again, it ran {op} instead")
         vars(node).update(state)
         results = tuple(_load(y, arrays, kept) for y in made)
         node.save(*(_load(s, (*arrays, *results), kept) for s in saved))

@@ -167,7 +167,8 @@ class Autocast:
         if precision == "banned":
             raise RuntimeError(
                 f"{name} cannot run under autocast: {self.dtype} has too few digits for it. Use "
-                f"{cls.remedy}; or run it in `with amp.autocast(enabled=False):` on float32 inputs")
+                f"{cls.remedy}, or run {name} in `with amp.autocast(enabled=False):` on float32 "
+                "inputs")
         if precision in ("white", "black"):
             return self.dtype if precision == "white" else WIDE
         return functools.reduce(backend.promote_types, dtypes) if dtypes else WIDE

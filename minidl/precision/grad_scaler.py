@@ -139,8 +139,8 @@ class GradScaler:
             return
         self._check(optimizer)
         if optimizer in self._found:
-            raise RuntimeError("unscale_() was called on this optimizer already since the last "
-                               "update(): the gradients would be divided twice")
+            raise RuntimeError("unscale_() was already called on this optimizer after the last "
+                               "update(). A second call would divide the gradients twice")
         there, grads = self._move_for(optimizer), []
         for p in optimizer.parameters():
             low = optimizer.low.get(p)
@@ -166,9 +166,9 @@ class GradScaler:
             optimizer.step(unscale=self._clip_factor(optimizer, 1.0, max_norm))
             return True
         if optimizer in self._stepped:
-            raise RuntimeError("step() was called on this optimizer already since the last "
-                               "update(): its check of the gradients may be out of date now. "
-                               "Call update() after each step()")
+            raise RuntimeError("step() was already called on this optimizer after the last "
+                               "update(), so the check of the gradients may be out of date. Call "
+                               "update() after each step()")
         self._stepped.append(optimizer)
         if optimizer not in self._found:
             for p in optimizer.low:
@@ -253,13 +253,13 @@ class GradScaler:
         overflow."""
         if self.raise_at_min and self.patience <= 0 and before <= self.min_scale:
             raise OverflowError(
-                f"the gradients overflow at the smallest loss scale, {self.min_scale}: training "
-                "has diverged. Look for the first layer with a non-finite output")
+                f"the gradients overflow at the smallest loss scale, {self.min_scale}, because "
+                "training has diverged. Look for the first layer with a non-finite output")
         if self.factor < SMALLEST:
             raise OverflowError(
-                f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}: "
-                f"the scale is not the cause ({self.skipped} steps were skipped). Look for the "
-                "first layer with a non-finite output, or for nan in the data")
+                f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}, "
+                f"and {self.skipped} steps were skipped. So the scale is not the cause. Look for "
+                "the first layer with a non-finite output, or for nan in the data")
 
     def state_dict(self):
         """Returns a dict with the keys of PyTorch's scaler, and "patience" and "skipped". The dict

@@ -101,7 +101,8 @@ def unsealed(data):
         seal = json.loads(data)
         digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"the file is no index, or only a part of an index: {error}") from None
+        raise ValueError("the file is not an index, or it is only a part of an index: "
+                         f"{error}") from None
     if digest != seal.get("sha256"):
         raise ValueError(f"wanted sha256 {str(seal.get('sha256'))[:64]}, got "
                          f"{digest}: the file was altered")

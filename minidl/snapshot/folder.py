@@ -147,7 +147,7 @@ def _as_saved(body):
             except (TypeError, LookupError, ValueError, AttributeError):
                 good = False
             if not good:
-                raise ValueError(f"among its {what}: wanted an entry in the form that save() "
+                raise ValueError(f"wanted every entry of {what!r} in the form that save() "
                                  f"writes; got {str(entry)[:200]}")
     _check_states(body)
     return body

@@ -180,7 +180,7 @@ class Tensors:
             files = sorted(set(map(str, files.values())))
         for file in files:
             if Path(file).name != file:
-                raise SnapshotError(f"{index}: this index names {file[:80]!r}, a file outside of "
+                raise SnapshotError(f"{index}: this index has {file[:80]!r}, a file outside of "
                                     "the folder; want file names without folders")
             try:
                 entries = header.read(folder / file)

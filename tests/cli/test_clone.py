@@ -54,14 +54,14 @@ def test_a_script_runs_with_the_clone_that_it_lies_in(other, tmp_path, words):
     result = command(*words, script, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert f"{other / 'minidl' / '__init__.py'}\n" in result.stdout
-    assert f"minidl: using the clone in {other}, not the one in {ROOT}" in result.stderr
+    assert f"using the package in {other}, not the installed package in {ROOT}" in result.stderr
 
 
 def test_without_a_file_it_is_the_folders_clone(other, tmp_path):
-    text = f"using the clone in {other}"
+    text = f"using the package in {other}"
     assert text in command("--version", cwd=other / "tutorials").stderr
-    assert "clone" not in command("--version", cwd=tmp_path).stderr
-    assert "clone" not in command("--version", cwd=ROOT).stderr
+    assert "using the package" not in command("--version", cwd=tmp_path).stderr
+    assert "using the package" not in command("--version", cwd=ROOT).stderr
 
 
 def test_a_script_of_neither_clone_runs_with_that_of_the_folder(other, tmp_path):

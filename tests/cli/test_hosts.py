@@ -34,7 +34,7 @@ def test_a_file_of_hosts(tmp_path):
 @pytest.mark.parametrize("text, said", [
     ("node1 slot=2", "line 1: wanted a new host.*got 'node1 slot=2'"),
     ("node1\nnode1", "line 2: wanted a new host"), ("node1 slots=0", "line 1"),
-    ("# none", "names no host"), ("a b", "line 1"),
+    ("# none", "has no hosts"), ("a b", "line 1"),
 ])
 def test_a_file_that_says_something_else_is_refused(text, said, tmp_path):
     path = write(tmp_path / "hosts", text)
@@ -79,7 +79,7 @@ def test_a_file_that_is_not_there():
 
 def test_more_ranks_than_places(tmp_path):
     path = write(tmp_path / "hosts", "node1 slots=2\nnode2")
-    with pytest.raises(LaunchError, match="wanted places for 4 ranks .* have 3"):
+    with pytest.raises(LaunchError, match="wanted 4 slots, .* have 3 slots"):
         run(__file__, [], 4, hosts=path)
 
 

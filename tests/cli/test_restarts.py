@@ -60,7 +60,7 @@ def test_all_ranks_start_again_after_a_failure_and_the_table_has_both():
 
 def test_the_same_step_failing_twice_in_the_same_way_is_a_bug():
     status, started, said = follow(4, 4, 9, {"failed": (1,)}, {"failed": (2,)})
-    assert (status, started) == (1, [4, 4]) and "this is a bug, not a fault" in said
+    assert (status, started) == (1, [4, 4]) and "This is a bug, so" in said
 
 
 @pytest.mark.parametrize("one, two", [
@@ -76,7 +76,7 @@ def test_the_same_step_failing_twice_in_the_same_way_is_a_bug():
 def test_the_same_way_has_other_addresses_and_times(one, two):
     """Red before: a bug whose message had the address of an object was started until the end."""
     status, started, said = follow(4, 4, 9, {"how": one}, {"how": two})
-    assert (status, started) == (1, [4, 4]) and "this is a bug, not a fault" in said
+    assert (status, started) == (1, [4, 4]) and "This is a bug, so" in said
 
 
 @pytest.mark.parametrize("one, two", [
@@ -234,6 +234,6 @@ def test_a_bug_ends_the_run_after_the_second_time(tmp_path):
     require_mpi()
     (tmp_path / "bug.py").write_text(BUG)
     done = minidl_run("mpi", "--restarts", 5, tmp_path / "bug.py", tmp_path / "runs", n=2)
-    assert done.returncode == 1 and "this is a bug, not a fault" in done.stderr, done.stderr
+    assert done.returncode == 1 and "This is a bug, so" in done.stderr, done.stderr
     assert done.stderr.count("starting 2 ranks again") == 1
     assert len(re.findall("KeyError: 'always' at .*bug.py:7$", done.stderr, re.M)) == 2

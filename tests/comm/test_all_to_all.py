@@ -126,7 +126,7 @@ def test_another_number_of_blocks_than_ranks_is_an_error(shape):
     [
         ([1, 2], None, "3 counts, one for each rank"),
         ([1, -1, 3], None, "3 counts, one for each rank"),
-        ([1, 1, 2], None, "every row of x to some rank"),
+        ([1, 1, 2], None, "whose sum is 4, and x of shape"),
         ([1, 1, 1], [1, 1], "3 counts_in, one for each rank"),
         ([1, 1, 1], [2, 2, 2], r"wanted counts_in\[0\] = counts\[0\]"),
     ],

@@ -173,7 +173,7 @@ def test_arrays_that_do_not_fit_are_an_error():
         return str(caught.value)
 
     one = np.zeros(1)
-    assert "rank 0: the root of a scatter wants float64 of shape (2,)" in wrong(None, one)
+    assert "in one array, float64 of shape (2,)" in wrong(None, one)
     assert "got float64 of shape (3,)" in wrong(np.zeros(3), one)
     assert "got float32 of shape (2,)" in wrong(np.zeros(2, "f4"), one)
     assert "wanted a block of 2 rows" in wrong(np.zeros(4), one, [0, 2, 4])

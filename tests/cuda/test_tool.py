@@ -98,7 +98,7 @@ def test_run_without_a_launch_says_so(tmp_path, capsys):
 @pytest.mark.parametrize("argv, words", [
     (["run", "absent.py"], "there is no file absent.py in "),
     (["run", "add3.cu"], "add3.cu is a file of kernels: run a Python file that launches"),
-    (["check", "absent.cu"], "no file 'absent.cu' in this folder, nor in "),
+    (["check", "absent.cu"], "no file 'absent.cu' in this folder or in "),
     (["check", "latin.cu"], "cannot read "),
 ])
 def test_a_file_that_will_not_do_is_named(argv, words, tmp_path, monkeypatch, capsys):

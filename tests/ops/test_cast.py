@@ -50,7 +50,7 @@ def test_to_takes_dtypes_devices_and_tensors_in_any_order():
 
 @pytest.mark.parametrize("thing", [minidl.ones(2), nn.Linear(2, 1)])
 def test_what_is_neither_dtype_nor_device_is_named(thing):
-    with pytest.raises(TypeError, match="'gpu' is neither a dtype, .* nor a device: 'cpu', 'cuda'"):
+    with pytest.raises(TypeError, match="want a dtype, .* or a device .*; got 'gpu'"):
         thing.to("gpu")
 
 

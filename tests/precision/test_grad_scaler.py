@@ -135,7 +135,7 @@ def test_endless_nan_ends_in_a_sentence():
 def test_a_second_step_before_update_is_refused():
     scaler, optimizer = GradScaler(init_scale=8), Gradients(np.ones(2, np.float32))
     scaler.step(optimizer)
-    with pytest.raises(RuntimeError, match="already since the last update"):
+    with pytest.raises(RuntimeError, match="step.. was already called on this optimizer"):
         scaler.step(optimizer)
     scaler.update()
     scaler.step(optimizer)
@@ -173,7 +173,7 @@ def test_wrong_orders_are_refused():
     with pytest.raises(RuntimeError, match="no gradients were checked"):
         scaler.update()
     scaler.unscale_(optimizer)
-    with pytest.raises(RuntimeError, match="divided twice"):
+    with pytest.raises(RuntimeError, match="divide the gradients twice"):
         scaler.unscale_(optimizer)
     scaler.step(optimizer)
     scaler.update()

@@ -49,7 +49,7 @@ def test_an_index_cannot_name_files_outside_of_its_folder(saved, name):
     body = index_of(saved)
     body["files"][0]["name"] = name
     write(saved, body)
-    refused(saved, "among its files: wanted an entry in the form that save")
+    refused(saved, "wanted every entry of 'files' in the form that save")
 
 
 def test_all_that_differs_is_listed(saved):

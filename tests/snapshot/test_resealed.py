@@ -190,7 +190,7 @@ def changed(saved, tmp_path, change):
     (lambda b: b["tensors"]["rows/places/place"].update(shape=[2**40, 2]), "rows/places/place"),
     (lambda b: b["tensors"]["rows/places/place"].update(dtype="V1000000000"), "tensors"),
     (lambda b: b["tensors"]["exp_avg/weight"].update(dtype="V1000000000"), "tensors"),
-    (lambda b: b["tensors"]["exp_avg/weight"].update(shape=[12]), "among its state"),
+    (lambda b: b["tensors"]["exp_avg/weight"].update(shape=[12]), "wanted every entry of 'state'"),
     (lambda b: b.update(kept={"method": "TopK", "kinds": [], "n_ranks": 2**60, "steps": 0}),
      "kept"),
     (lambda b: b["state"]["weight"]["numbers"].update(step="x"), "state"),

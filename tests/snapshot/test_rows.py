@@ -50,7 +50,7 @@ def test_rows_of_all_ranks_come_back_on_any_number(tmp_path, size, n):
 
 def test_healing_in_place_refuses_them():
     def body(t):
-        with pytest.raises(TypeError, match="rank 0: held has rows of its own.*--restarts"):
+        with pytest.raises(TypeError, match="each rank has its own rows of held.*--restarts"):
             _parts(t, {"model": nn.Linear(1, 1), "held": Held()})
 
     simulate(1, body)

@@ -9,7 +9,7 @@
 
 If there is a Watch inside the Ledger, the Watch sends bytes to compare the calls
 (watch.control_bytes). These bytes are in a separate column, `control`. So the other columns equal
-the formulas. The other check of every collective (call_code.py) sends no bytes.
+the formulas. call_code.py also checks every collective, but its check sends no bytes.
 
 A message is one call of send, even if the transport cuts the message into parts. Its bytes are the
 bytes of the array, without any header. A receive is counted when the message has come.

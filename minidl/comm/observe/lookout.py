@@ -401,7 +401,7 @@ def _made(kind, values):
     for field in fields(kind):
         wanted = (float, int) if field.type is float else field.type
         if not isinstance(values.get(field.name, field.default), wanted) and field.name in values:
-            raise TypeError(f"wrong type of {field.name} in a {kind.__name__}")
+            raise TypeError(f"the field {field.name} of a {kind.__name__} has a wrong type")
     return kind(**values)
 
 

@@ -11,7 +11,7 @@ until a counter of another rank reaches a value:
 If a rank waits for a message that is on its way, the rank is not stuck, even in a slow network. The
 send is already counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. This
 definition is circular, so we find the largest set of ranks that fulfils it. First all waiting ranks
-are suspects. If one of a suspect's waits needs no suspect, the rank is no longer a suspect. We
+are suspects. If a rank has a wait that needs no suspect, this rank is no longer a suspect. We
 repeat this until nothing changes. If a second check finds the same ranks in the same waits, these
 ranks can never continue. This is a deadlock, not a slow rank. A wait for a message from any rank
 needs only one of the ranks (the AND-OR model of Knapp 1987).
@@ -87,8 +87,8 @@ def stuck(states):
 
 
 def _can_go_on(rank, states, suspects):
-    """Returns True if this rank is not stuck. It is not stuck if one of its waits can end without a
-    suspect, or if it waits for no other rank."""
+    """Returns True if this rank is not stuck. It is not stuck if one of its waits can end without
+    the help of a suspect. It is also not stuck if it waits for no other rank."""
     outward = [wait for wait in states[rank].waits if wait.needs]
     return not outward or any(not _hopeless(wait, states, suspects) for wait in outward)
 

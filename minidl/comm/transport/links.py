@@ -60,14 +60,15 @@ class Links:
     def __post_init__(self):
         for link in (self.intra, self.inter, *(link for _, link in self.pairs)):
             if link and not all(0 <= value < math.inf for value in link):
-                raise ValueError("a link wants finite alpha and beta, 0 or more seconds; got "
+                raise ValueError("a link wants alpha (seconds) and beta (seconds for each byte), "
+                                 "finite and at least 0; got "
                                  f"alpha={link[0]}, beta={link[1]}")
         for rank, times in self.straggler:
             if not 0 < times < math.inf:
-                raise ValueError("a straggler wants a number above 0: how many times longer it "
-                                 f"computes; got {times} for rank {rank}")
+                raise ValueError("a straggler wants a finite number above 0, such as 3 if it "
+                                 f"computes 3 times longer; got {times} for rank {rank}")
         if self.nic not in ("node", "rank"):
-            raise ValueError("nic must be 'node' or 'rank', the owner of the port between nodes; "
+            raise ValueError("nic, the owner of the port between nodes, must be 'node' or 'rank'; "
                              f"got {self.nic!r}")
 
     @staticmethod
@@ -92,7 +93,7 @@ class Links:
                                  f"for example [[0, 1], [2]]; got {groups}")
             groups = tuple(where[rank] for rank in range(len(where)))
         elif groups < 1:
-            raise ValueError(f"a node has at least one rank; got {groups} ranks per node")
+            raise ValueError(f"a node wants at least one rank; got {groups} ranks per node")
         return Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
 
     def node_of(self, rank):
@@ -127,7 +128,7 @@ class Links:
     def check_ranks(self, n):
         """Raises ValueError unless these Links can describe a network of n ranks."""
         if isinstance(self.node, tuple) and len(self.node) != n:
-            raise ValueError(f"these links place {len(self.node)} ranks on nodes; got {n} ranks")
+            raise ValueError(f"the nodes of these links have {len(self.node)} ranks; got {n} ranks")
         named = [rank for pair, _ in self.pairs for rank in pair] + [r for r, _ in self.straggler]
         for rank in named:
             if rank not in range(n):
@@ -167,8 +168,9 @@ class Port:
         """Receives for `seconds` a message whose first byte arrives at `arrival`. Returns the time
         when all of it is received.
 
-        If the port still receives the message of an earlier call, the new message waits. But if the
-        new message ends before the last busy period began, it does not wait."""
+        If the port still receives the message of an earlier call, the new message waits. There is
+        one exception: a message that is complete before the start of the last busy period does not
+        wait."""
         done = arrival + seconds
         if arrival >= self.in_free:
             self.in_start, self.in_free = arrival, done

@@ -54,9 +54,10 @@ def _items(text):
             raise ValueError(f"{word!r} has no unit; wanted a rate such as 1Gbit or a latency such "
                              "as 50us")
         if key in items:
-            raise ValueError(f"got {key + '=' if key else 'a link of all pairs'} twice")
+            raise ValueError(f"got {key + '=' if key else 'a link for all pairs'} twice")
         if key not in _KEYS and not _PAIR.fullmatch(key):
-            raise ValueError(f"got {key}=; wanted one of {'=, '.join(_KEYS[1:])}= or a pair (0-1=)")
+            raise ValueError(f"got {key}=; wanted one of {'=, '.join(_KEYS[1:])}=, or a pair of "
+                             "ranks, such as 0-1=")
         items[key] = value
     return items
 

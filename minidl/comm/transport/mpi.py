@@ -255,8 +255,8 @@ def _wait(request, longest_nap, status=None):
 
     longest_nap > 0 is for other calls and for the background, where a wait may be long. After 0.1
     ms this function sleeps between two checks. It sleeps for a tenth of the time that it has
-    waited, but not longer than longest_nap. During the sleep other work can use the core. This work
-    is the pipeline stage that must send the message, or the backward pass of this rank."""
+    waited, but not longer than longest_nap. During the sleep other work can use the core, for
+    example the pipeline stage that must send the message, or the backward pass of this rank."""
     if not longest_nap:
         return request.Wait(status)
     start = time.perf_counter()

@@ -189,8 +189,9 @@ def _engine(t, x):
     """Returns (CuPy's nccl module, the address of the current stream). Raises TypeError or
     ValueError if t or x does not work with NCCL."""
     if not isinstance(t, Nccl):
-        raise TypeError(f"rank {t.rank}: wanted the transport of nccl.connect(t, cupy); got "
-                        f"{type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), cupy)")
+        raise TypeError(f"rank {t.rank}: wanted the transport that nccl.connect(t, cupy) returns; "
+                        f"got {type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), "
+                        "cupy)")
     if isinstance(x, np.ndarray) or not x.flags.c_contiguous:
         kind = "a NumPy array" if isinstance(x, np.ndarray) else f"strides {x.strides}"
         raise ValueError(f"rank {t.rank}: NCCL wants a contiguous array on the GPU; got {kind}. "
@@ -201,7 +202,8 @@ def _engine(t, x):
 def _dtype(t, nccl, x):
     if x.dtype.name not in _DTYPES:
         raise TypeError(
-            f"rank {t.rank}: NCCL wants {', '.join(sorted(_DTYPES))}; got {x.dtype}. Cast x.")
+            f"rank {t.rank}: NCCL wants a dtype among {', '.join(sorted(_DTYPES))}; got {x.dtype}. "
+            "Cast x.")
     return getattr(nccl, f"NCCL_{x.dtype.name.upper()}")
 
 

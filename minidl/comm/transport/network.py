@@ -97,7 +97,7 @@ class Group:
         return bool(channel and (channel.queue or channel.posted))
 
     def unreceived(self):
-        """Returns a list of error texts, one for each channel with messages not yet received."""
+        """Returns a list of error texts, one for each channel whose messages were not received."""
         found = []
         for inbox in self.inboxes.values():
             for channel in inbox.channels.values():

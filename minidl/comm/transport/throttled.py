@@ -84,8 +84,8 @@ class Throttled(Wrapper):
 
     def shared(self, n_bytes):
         raise NoSharedMemory(
-            f"rank {self.rank}: the links ({self.links}) cannot slow down a shared window. Use an "
-            "all-reduce that sends messages, such as ring.all_reduce.")
+            f"rank {self.rank}: Throttled slows down only messages, so it has no shared window; "
+            f"got {self.links}. Use an all-reduce that sends messages, such as ring.all_reduce.")
 
     def recv_any(self, tag=0):
         src, stamp = self._stamps.recv_any(tag)

@@ -322,7 +322,8 @@ class _Run:
             same = np.array_equal(np.sort(one), np.sort(other))
             warning = rounding or same or one.dtype.kind in "iu"
             if rounding:
-                remedy = "Atomics add floats in any order: if that is meant, last digits differ."
+                remedy = ("Atomics add floats in any order, so the last digits can differ. This is "
+                          "right if your program does not need these digits.")
             elif same:
                 text += "; the elements are the same, in another order"
                 remedy = ("An atomic gives each thread its place, so places depend on which thread "

@@ -61,7 +61,8 @@ KINDS = [
      "A local variable begins with garbage: write the variable, or every element of the array, "
      "before you read it."),
     ("stale pointer",
-     "A local variable ends with the braces that it stands in: declare it outside of the braces."),
+     "A local variable exists only until the closing brace of its block: declare it outside of "
+     "this block."),
     ("not in shared memory",
      "ldmatrix reads only shared memory, and a GPU would read wrong values: copy the tile to a "
      "__shared__ array first."),
@@ -103,7 +104,8 @@ ENGINE = [
     ("divergent warp call", "divergent warp call",
      "All lanes of the mask must be at the same call: move it out of the branch."),
     ("which does not name it", "wrong mask",
-     "The mask must name every lane that makes the call, and no other: 0xffffffff if all 32 do."),
+     "The mask must have all lanes that make the call, and no other lanes. For 32 lanes it is "
+     "0xffffffff."),
     ("which the mask does not name", "wrong mask",
      "A lane can only read from lanes of the mask: put the source lane in the mask, or change the "
      "source."),
@@ -112,7 +114,7 @@ ENGINE = [
     ("does not exist", "shuffle from an exited lane",
      "Launch whole warps, a multiple of 32 threads, and guard the loads."),
     ("deadlock", "deadlock",
-     "Some lanes of the mask never make this call: name only the lanes that do, or move the call "
+     "Some lanes of the mask never make this call: take them out of the mask, or move the call "
      "out of the branch."),
     ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
     ("__trap()", "trap", "The kernel's own __trap() ends it here."),
@@ -126,8 +128,10 @@ COMPILER = {
     "maybe-uninitialized": ("uninitialised local variable",
                             "On one path the variable gets no value: give it a value where it "
                             "is declared."),
-    "return-local-addr": ("stale pointer", "A local variable ends with its function."),
-    "dangling-pointer": ("stale pointer", "A local variable ends with its block or function."),
+    "return-local-addr": ("stale pointer",
+                           "A local variable exists only until its function returns."),
+    "dangling-pointer": ("stale pointer",
+                         "A local variable exists only until its block or function ends."),
     "infinite-recursion": ("endless recursion", "The recursion needs a case that ends it."),
     "shift-count-overflow": ("shift too far", KINDS[SHIFT][1]),
     "shift-count-negative": ("shift too far", KINDS[SHIFT][1]),

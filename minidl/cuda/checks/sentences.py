@@ -108,7 +108,8 @@ class Words:
                 size, remedy = self._outside(f, remedy)
                 text = f"{who} uses {where}, {size}"
         elif f.kind == OTHER_STACK:
-            text = f"{who} {NOW[f.how]} a local variable of another thread, or one that has ended"
+            text = (f"{who} {NOW[f.how]} a local variable of another thread, or a local variable "
+                    "that no longer exists")
         elif f.kind == STALE:
             text = f"{who} {NOW[f.how]} address {f.offset:#x}, which is no longer in use"
         elif f.kind == FAULTED:
@@ -170,7 +171,7 @@ class Words:
             barrier = "__syncwarp() or __syncthreads()" if one_warp else "__syncthreads()"
             remedy = remedy.format(barrier=barrier)
             if ATOMIC in (f.how, f.other_how):
-                remedy += " An atomic is ordered with other atomics alone."
+                remedy += " An atomic has an order only with other atomics."
             elif f.region < len(self.regions):
                 remedy += " If several threads add to one element: atomicAdd."
         if f.warning == 1:

@@ -48,7 +48,7 @@ class Signature:
             if p.kind == "other":
                 raise KernelError(
                     f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
-                    "it can pass scalars, vectors and structs, and pointers to these")
+                    "Python can pass scalars, vectors and structs, and pointers to these")
         # a packed launch has 40 bytes and then 8 bytes for each argument (kernels/host/runtime.h)
         slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
         self._struct = struct.Struct("=" + "".join(slots))
@@ -226,16 +226,19 @@ def _head(grid, block, shared_mem, order, threads, most):
     launches."""
     g, b = dims(grid), dims(block)
     if min(b) < 1 or math.prod(b) > most:
-        why = "" if most == MAX_THREADS else ", as its __launch_bounds__ promises the compiler"
+        why = "" if most == MAX_THREADS else ", because its __launch_bounds__ has this limit"
         raise ValueError(f"block {b} has {math.prod(b)} threads; it needs 1 to {most}{why}")
     if 0 in g:
         raise ValueError(
-            f"grid {g} has no blocks, and a GPU refuses that; skip the launch if there is no work")
+            f"grid {g} has no blocks, and a GPU refuses such a launch. If there is no work, skip "
+            "the launch")
     if not (0 < g[0] <= MAX_GRID_X and 0 < g[1] <= MAX_GRID_YZ and 0 < g[2] <= MAX_GRID_YZ):
         raise ValueError(
-            f"grid {g} must be positive, at most ({MAX_GRID_X}, {MAX_GRID_YZ}, {MAX_GRID_YZ})")
+            f"grid {g}: each number must be at least 1, and at most ({MAX_GRID_X}, {MAX_GRID_YZ}, "
+            f"{MAX_GRID_YZ})")
     if not 0 <= shared_mem <= MAX_SHARED:
-        raise ValueError(f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED}")
+        raise ValueError(f"shared_mem is {shared_mem} bytes; a block has at most {MAX_SHARED} "
+                         "bytes")
     return struct.pack("=6IQ2i", *g, *b, int(shared_mem), order, threads)
 
 

@@ -129,7 +129,7 @@ def _find(chosen, path):
     if chosen:
         command = chosen.split()
         if not shutil.which(command[0]):
-            raise KernelError(f"MINIDL_CXX names {command[0]!r}, which is not on the PATH")
+            raise KernelError(f"MINIDL_CXX wants a compiler on the PATH; got {command[0]!r}")
         return Compiler(command, _kind(command))
     for name in ("g++", "clang++"):
         if shutil.which(name):
@@ -247,8 +247,8 @@ def own_folder(why):
             return Path(_made[-1].name)
         except OSError:
             pass
-    raise NoSpace("compiled kernels cannot be written to any folder, because there is no space "
-                  "left: name other folders in TMPDIR and MINIDL_CACHE")
+    raise NoSpace("there is no space left for compiled kernels in any folder. Name other folders "
+                  "in TMPDIR and MINIDL_CACHE")
 
 
 def _refuses_libraries(folder):

@@ -43,8 +43,8 @@ def find(path):
         if candidate.is_file():
             return candidate.resolve()
     there = ", ".join(sorted(f.name for f in KERNELS.glob("*.cu")))
-    raise KernelError(f"there is no file {str(path)!r} in this folder, nor in {KERNELS}, which "
-                      f"has: {there}")
+    raise KernelError(f"there is no file {str(path)!r} in this folder or in {KERNELS}. "
+                      f"{KERNELS} has {there}")
 
 
 def inline_includes(path, keep_headers=False):

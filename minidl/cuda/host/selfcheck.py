@@ -91,6 +91,6 @@ def _compare(kernel, part, plain, fast, member=""):
     raise KernelError(
         f"kernel {kernel.signature}: the fast loop over its threads gives "
         f"{part.name}[{', '.join(map(str, i))}]{member} = "
-        f"{fast[i]}, the plain loop gives {plain[i]}. Either the result depends on the order "
-        "of threads: run the script under `minidl kernel run`. Or this is a defect of minidl's "
-        "flat form: pass form='fibre', and please report it")
+        f"{fast[i]}, the plain loop gives {plain[i]}. There are two possible causes. If the "
+        "result depends on the order of threads, `minidl kernel run` on the script tells where. "
+        "If not, minidl's flat form has a bug: pass form='fibre', and please report the bug")

@@ -201,6 +201,6 @@ class Source:
                     at = d.begin + found.start()
                     user = next((f.name for f in self.functions if f.head <= at < f.body[1]), name)
                     raise KernelError(f"{self.path}:{self.line_of(at)}: {user} uses {what}, "
-                                      "which the CPU runner does not support; run it on a GPU "
-                                      "(CuPy arrays), or see the supported subset in "
-                                      "kernels/README.md")
+                                      "which the CPU runner does not support. Run it on a GPU "
+                                      "(CuPy arrays). kernels/README.md lists what the CPU "
+                                      "runner supports")

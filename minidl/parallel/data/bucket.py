@@ -52,8 +52,8 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
     if total is not None and buffer.size and not xp.may_share_memory(total, buffer):
         raise ValueError(
             f"rank {t.rank}: wanted an all_reduce that writes the sum into its array, as the "
-            "functions of minidl.comm do; got one that returns a new array. Pass this function "
-            "instead: def f(t, x): x[...] = all_reduce(t, x)")
+            "functions of minidl.comm do; got an all_reduce that returns a new array. Pass this "
+            "function instead: def f(t, x): x[...] = all_reduce(t, x)")
     buffer /= t.size
 
 
@@ -336,10 +336,11 @@ class Reducer(LeafHook):
         if the backward of that forward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(
-                f"rank {self.t.rank}: got a gradient of shape {tuple(p.shape)} of a "
-                "parameter that the latest forward did not use, or after the end of its backward. "
-                "A backward that sends gradients wants exactly one forward. Run other forwards "
-                "under no_sync(), and do not call backward twice on one forward")
+                f"rank {self.t.rank}: got a gradient of a parameter of shape {tuple(p.shape)} at "
+                "the wrong time. The latest forward did not use this parameter, or the backward of "
+                "that forward was already over. A backward that sends gradients wants exactly one "
+                "forward. Run other forwards under no_sync(), and do not call backward twice on "
+                "one forward")
         bucket = self.bucket_of[p]
         if self.armed:
             if not self.arrived:

@@ -68,7 +68,7 @@ class DGC(Method):
     def __init__(self, momentum=0.9, sparsity=0.999, warm_up=WARM_UP, stage_steps=0, clip_norm=None,
                  nesterov=False, masking=True, min_size=1024):
         if not (0 <= momentum < 1 and all(0 <= s < 1 for s in (*warm_up, sparsity))):
-            raise ValueError("DGC wants momentum, sparsity and each number in warm_up in [0, 1); "
+            raise ValueError("DGC wants momentum, sparsity and each number of warm_up in [0, 1); "
                              f"got momentum={momentum}, sparsity={sparsity}, warm_up={warm_up}")
         if clip_norm is not None and not clip_norm > 0:
             raise ValueError(f"DGC wants clip_norm over 0, or clip_norm=None; got {clip_norm}")

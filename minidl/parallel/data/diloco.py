@@ -98,8 +98,8 @@ class DiLoCo:
         check_plain(t, model, optimizer, "DiLoCo")
         if optimizer.low:
             raise ValueError(f"rank {t.rank}: DiLoCo wants an optimizer that updates the model's "
-                             "own weights; got one with fp32 master copies. Use float32 weights "
-                             "and autocast")
+                             "own weights; got an optimizer with fp32 master copies. Use float32 "
+                             "weights and autocast")
         params = [p for p in model.parameters() if p.requires_grad]
         self.fragments = (fragments_of(params, fragments) if isinstance(fragments, int)
                           else [list(run) for run in fragments])
@@ -109,9 +109,8 @@ class DiLoCo:
                              "in exactly one fragment; got fragments that miss or repeat a "
                              "parameter")
         if period < 1 or period % n or not 0 <= delay < period // n:
-            raise ValueError(f"rank {t.rank}: DiLoCo wants a period divisible by {n}, the number "
-                             "of fragments, and a delay of 0 or more, but less than "
-                             f"{period}/{n}; got "
+            raise ValueError(f"rank {t.rank}: DiLoCo with {n} fragments wants a period that is "
+                             f"divisible by {n}, and 0 <= delay < period / {n}; got "
                              f"period={period}, delay={delay}")
         broadcast_state(t, [*model.parameters(), *model.buffers()])
         self.module, self.t, self.inner = model, t, optimizer

@@ -145,9 +145,9 @@ class Rounds:
         """Returns the counters, for a snapshot. Raises ValueError inside a round, because the
         ranks' weights differ then, and a snapshot has only one set of weights."""
         if self.since:
-            raise ValueError(f"LocalSGD: wanted the end of a round, when all ranks have the same "
-                             f"weights; got step {self.since} of the {self.period} steps of a "
-                             "round. Save at the end of a round")
+            raise ValueError("LocalSGD can be saved only at the end of a round, when all ranks "
+                             f"have the same weights; got step {self.since} of {self.period} steps "
+                             "of a round")
         return {"n_steps": self.n_steps, "n_rounds": self.n_rounds, "period": self.period,
                 "parted": self.parted, "first": self.first and list(self.first),
                 "periods": list(self.periods)}

@@ -46,8 +46,8 @@ def estimate(small, large, u, v):
     small: the squared norm of the gradient of a small batch. u: 1 / the number of samples of this
     batch. large, v: the same two numbers for a large batch. Raises ValueError unless u > v."""
     if not u > v:
-        raise ValueError("the noise scale wants a small batch with fewer samples than the large "
-                         f"one, so u > v; got u = 1/b = {u}, v = 1/B = {v}")
+        raise ValueError("the noise scale wants fewer samples in the small batch than in the large "
+                         f"batch, so u must be above v; got u={u}, v={v}")
     return (u * large - v * small) / (u - v), (small - large) / (u - v)
 
 
@@ -64,8 +64,8 @@ class NoiseScale:
             raise TypeError(f"rank {model.t.rank}: the noise scale wants a DataParallel model, "
                             f"where each rank has whole gradients; got a {type(model).__name__}")
         if model.t.size == 1:
-            raise ValueError("rank 0: the noise scale compares the shares of several ranks; wanted "
-                             "at least 2 ranks, got 1. Run on more ranks")
+            raise ValueError("rank 0: the noise scale compares the gradients of several ranks; "
+                             "wanted at least 2 ranks, got 1. Run on more ranks")
         self.model, self.beta, self.loss_scale = model, beta, loss_scale
         self.g2 = self.s = 0.0  # running averages of |G|^2 and of S
         self.small, self.large = [], []  # squared norms of this backward's buckets

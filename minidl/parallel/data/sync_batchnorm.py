@@ -66,8 +66,8 @@ class Normalise(Function):
         with named("sync_batch_norm.forward"):
             mean, m2, self.n = merge(gather(t, share_of(self.xp, x3)))
         if self.n <= 1:
-            raise ValueError(f"rank {t.rank}: sync_batch_norm wants at least 2 values in a channel "
-                             f"over all ranks; got {int(self.n)}. Use larger batches")
+            raise ValueError(f"rank {t.rank}: sync_batch_norm wants at least 2 values of a channel "
+                             f"on all ranks together; got {int(self.n)}. Use larger batches")
         here = x3.shape[0] * x3.shape[2]
         self.weight = t.size * here / self.n if losses == "mean" else 1.0
         if not current().replaying:

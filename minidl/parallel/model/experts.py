@@ -101,7 +101,7 @@ class Ranks:
     def __init__(self, t, over, average, bounds):
         if not set(t.ranks) <= set(over.ranks):
             raise ValueError(f"rank {t.rank}: expert_parallel wants all ranks of t in over=; got "
-                             f"over with the ranks {over.ranks}, and t with the ranks {t.ranks}")
+                             f"over= with the ranks {over.ranks}, and t with the ranks {t.ranks}")
         self.t, self.over, self.average, self.bounds = t, over, average, bounds
         self.members = [over.ranks.index(rank) for rank in t.ranks]
 

@@ -204,7 +204,7 @@ class RingAttention(Ring, Attention):
         if any(len(s) != 4 for s in shapes) or shapes[1] != shapes[2] or (
                 q.shape[0] != k.shape[0] or q.shape[1] % k.shape[1] or q.shape[3] != k.shape[3]):
             raise ValueError(f"rank {t.rank}: wanted query (B, H, L, E), key and value (B, G, S, E)"
-                             f" with H a multiple of G; got {', '.join(map(str, shapes))}")
+                             f", where H is a multiple of G; got {', '.join(map(str, shapes))}")
         self._options(q, k, is_causal, 0.0, scale, None)
         q, self.lead = attention_kernel.readable(q), q.shape[:2]
         self.ours = attention_kernel.fits(q, k, v)

@@ -82,8 +82,8 @@ def interleaved(p, m, v):
     to keep N - p results until the next rank can receive them."""
     _positive(p=p, m=m, v=v)
     if v > 1 and m % p and m > 2 * p:
-        raise ValueError("interleaved 1F1B wants a number of micro-batches that is divisible by "
-                         f"{p}, the number of ranks, or smaller than {2 * p}; got m={m}. Use m="
+        raise ValueError(f"interleaved 1F1B on {p} ranks wants a number of micro-batches that is "
+                         f"divisible by {p}, or smaller than {2 * p}; got m={m}. Use m="
                          f"{m - m % p} or m={m - m % p + p}, or one stage for each rank (v=1)")
     group = p if m % p == 0 else m
     order = [(chunk, i) for start in range(0, m, group) for chunk in range(v)

@@ -68,7 +68,7 @@ def cut(p, t, dim, bounds=None, repeats=1):
     if p.part is not None:  # p is tied: another layer has already cut p
         if p.part[1:] != (dim, p.part.bounds if bounds is None else bounds, repeats):
             raise ValueError(f"rank {t.rank}: two layers that share a weight must cut it in the "
-                             f"same way; the first layer cut dimension {p.part.dim} at the indices "
+                             f"same way. The first layer cut dimension {p.part.dim} at the indices "
                              f"{p.part.bounds} in each of {p.part.repeats} pieces; got a cut of "
                              f"dimension {dim} at the indices {part.bounds} in each of {repeats} "
                              "pieces")

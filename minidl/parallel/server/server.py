@@ -78,8 +78,8 @@ class Server:
                              + ("optimizer=None" if rule.differences else "an optimizer")
                              + f"; got {'no' if optimizer is None else 'an'} optimizer")
         if slower is not None and (slower <= 1 or not rule.goes_on):
-            raise ValueError(f"rank {t.rank}: with slower=, a server wants a number above 1 and a "
-                             "rule that does not wait for all workers (SYNC waits for all); got "
+            raise ValueError(f"rank {t.rank}: slower= wants a number above 1, and a rule that does "
+                             "not wait for all workers (SYNC waits for all workers); got "
                              f"slower={slower}, rule {rule.name}")
         self.slower, self.slow = slower, frozenset()  # workers that no other worker waits for
         # granted: {worker: time of its last pull}. step_s: {worker: seconds of its last step}

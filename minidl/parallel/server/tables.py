@@ -250,9 +250,9 @@ class Tables:
 
     def load_state_dict(self, state):
         if state != self.state_dict():
-            raise ValueError(f"rank {self.t.rank}: wanted a snapshot of tables like this run's, "
-                             f"{self.state_dict()}; got {state}. Use the same tables and number of "
-                             "partitions as the run that saved it")
+            raise ValueError(f"rank {self.t.rank}: wanted a snapshot of the same tables as in this "
+                             f"run, {self.state_dict()}; got a snapshot of {state}. Use the same "
+                             "tables and number of partitions as the run that saved it")
 
     def rows(self):
         """Returns {name: array} with the rows of this server, for a snapshot. A worker has no rows.

@@ -27,7 +27,7 @@ class Freed(Absent, np.lib.mixins.NDArrayOperatorsMixin):
 
     def _used(self, *_, **__):
         raise AttributeError(
-            f"a weight of shape {tuple(self.shape)} was used while it is freed: each rank holds "
+            f"a weight of shape {tuple(self.shape)} was used after it was freed. Each rank holds "
             "only its shard, except while the weight's unit runs. A unit is an item of a "
             "ModuleList or Sequential. Use the weight only in its unit, or inside `with "
             "model.gathered():`. Make an optimizer of model.shards()")

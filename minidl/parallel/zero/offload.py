@@ -99,7 +99,7 @@ class Offload:
     def __init__(self, optimizer: Optimizer, lanes: Any = None, bucket_bytes: int = 1 << 20,
                  delay_after: int | None = None):
         if wants_optimizer("Offload", optimizer).state or optimizer.low:
-            raise ValueError("Offload wants an optimizer before its first step and without master "
+            raise ValueError("Offload wants an optimizer that has made no step and has no master "
                              "weights, because Offload makes its own master weights on the host; "
                              "got an optimizer with state or master weights. Make a new optimizer")
         if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by:

@@ -274,10 +274,10 @@ class Zero1(DataParallel):
             for p in bucket.params:
                 if not bucket.holds(p):
                     raise RuntimeError(
-                        f"rank {self.t.rank}: {self.name_of(p)} has a new array, which ZeRO would "
-                        "not update: p.data = ... or .to(...) replaced the array that was cut into "
-                        "shards. Change the model before you wrap it, or write into the old array: "
-                        "p.data[...] = ..., or load_state_dict")
+                        f"rank {self.t.rank}: {self.name_of(p)} has a new array, because p.data = "
+                        "... or .to(...) replaced the array that was cut into shards. ZeRO would "
+                        "not update the new array. Change the model before you wrap it, or write "
+                        "into the old array: p.data[...] = ..., or load_state_dict")
                 if type(p.grad) is Scattered:
                     p.grad = None
 
@@ -331,8 +331,8 @@ class Zero1(DataParallel):
         RuntimeError if no shard has a gradient."""
         if all(s.grad is None for s in self.shards()):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Call backward first. "
-                               "An Offload optimizer moves gradients to the host; then clip by "
-                               "scaler.step(optimizer, max_norm=...)")
+                               "If an Offload optimizer has moved the gradients to the host, clip "
+                               "with scaler.step(optimizer, max_norm=...)")
         # On a GPU, the host waits until the norm is computed.
         return clip.grad_norm([*self.shards(), *self.local_parameters()])
 

@@ -49,12 +49,12 @@ def test_a_description_cannot_change_and_travels():
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda: Links.uniform(-1e-6, 0.0), "0 or more seconds; got alpha=-1e-06, beta=0.0"),
-        (lambda: Links.uniform(0.0, float("nan")), "0 or more seconds"),
+        (lambda: Links.uniform(-1e-6, 0.0), "at least 0; got alpha=-1e-06, beta=0.0"),
+        (lambda: Links.uniform(0.0, float("nan")), "finite and at least 0"),
         (lambda: Links.nodes([[0, 1], [1]], FAST, SLOW), "every rank from 0 on exactly once"),
         (lambda: Links.nodes([[0, 1], [3]], FAST, SLOW), "every rank from 0 on exactly once"),
         (lambda: Links.nodes(0, FAST, SLOW), "at least one rank; got 0"),
-        (lambda: Links.nodes(2, FAST, (1.0, float("inf"))), "0 or more seconds"),
+        (lambda: Links.nodes(2, FAST, (1.0, float("inf"))), "finite and at least 0"),
         (lambda: Links.nodes(2, FAST, SLOW, nic="both"), "got 'both'"),
         (lambda: Links.uniform(0.0, 0.0, straggler={0: 0.0}), "got 0.0 for rank 0"),
         (lambda: Links.nodes([[0, 1], [2]], FAST, SLOW).check_ranks(4), "got 4 ranks"),

@@ -192,6 +192,6 @@ def test_a_block_is_no_larger_than_the_kernel_has_promised_the_compiler(tmp_path
         kernel, x = cuda.kernel(file, name), np.zeros(16, "i4" if "int," in name else "f4")
         kernel(1, most, (x,))
         assert x.sum() == most
-        with pytest.raises(ValueError, match=f"{most + 1} threads; it needs 1 to {most}, as its "
-                           "__launch_bounds__ promises"):
+        with pytest.raises(ValueError, match=f"{most + 1} threads; it needs 1 to {most}, because "
+                           "its __launch_bounds__ has this limit"):
             kernel(1, most + 1, (x,))

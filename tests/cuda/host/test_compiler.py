@@ -299,7 +299,7 @@ def test_a_disk_that_fills_between_two_kernels(tmp_path, own_cache, monkeypatch)
         assert in_memory == Path(made[1].name) and in_memory.parent == tmp_path
     assert len(said) == 1
     full.append(in_memory)
-    with pytest.raises(compiler.NoSpace, match="cannot be written to any folder"):
+    with pytest.raises(compiler.NoSpace, match="no space left for compiled kernels"):
         next_kernel(5)
     full.clear()
     next_kernel(6)  # there is room again

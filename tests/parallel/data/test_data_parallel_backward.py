@@ -268,7 +268,7 @@ def test_a_second_backward_of_one_forward_is_refused():
         loss.backward(retain_graph=True)
         loss.backward()
 
-    assert "that the latest forward did not use" in failure(body)
+    assert "The latest forward did not use" in failure(body)
 
 
 def test_a_forward_that_uses_no_parameter_says_so_instead_of_hanging():

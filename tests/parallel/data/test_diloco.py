@@ -225,13 +225,13 @@ def test_fragments_are_runs_of_about_the_same_size():
 def test_what_does_not_go_together_is_refused(t):
     model = net("f4")
     inner = adamw(model.parameters())
-    for options, message in ((dict(period=5, fragments=2), "a period divisible by 2, the number"),
-                             (dict(period=4, fragments=2, delay=2), "0 or more, but less than 4/2"),
+    for options, message in ((dict(period=5, fragments=2), "a period that is divisible by 2"),
+                             (dict(period=4, fragments=2, delay=2), "0 <= delay < 4 / 2"),
                              (dict(period=4, fragments=[[model.parameters]]), "in exactly one")):
         with pytest.raises(ValueError, match=message):
             DiLoCo(model, t, inner, **options)
     half = optim.use_master_weights(adamw(net("f2").parameters()))
-    with pytest.raises(ValueError, match="got one with fp32 master copies"):
+    with pytest.raises(ValueError, match="got an optimizer with fp32 master copies"):
         DiLoCo(model, t, half)
     parallel = DataParallel(model, t)
     for wrap in (DiLoCo, LocalSGD):

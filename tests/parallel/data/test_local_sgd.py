@@ -287,7 +287,7 @@ def test_a_snapshot_goes_on_to_the_same_bits(tmp_path):
             optimizer.zero_grad()
             local.step()
             if step == 3:
-                with pytest.raises(ValueError, match="got step 1 of the 2 steps of a round"):
+                with pytest.raises(ValueError, match="got step 1 of 2 steps of a round"):
                     local.rounds.state_dict()
             if step == 4 and restart:
                 snapshot.save(tmp_path / "all", 5, t, model=model, rounds=local.rounds)

@@ -17,7 +17,7 @@ from tests.conftest import ranks
 def test_numbers_by_hand():
     g2, s = estimate(5, 3, 1 / 8, 1 / 32)
     np.testing.assert_allclose([g2, s], [7 / 3, 64 / 3], rtol=1e-12)
-    with pytest.raises(ValueError, match="a small batch with fewer samples"):
+    with pytest.raises(ValueError, match="fewer samples in the small batch"):
         estimate(5, 3, 1 / 8, 1 / 8)
 
 

@@ -333,7 +333,7 @@ def test_convert_keeps_names_parameters_and_hooks():
 def test_wrong_inputs_are_named_on_every_rank(t):
     norm = SyncBatchNorm(C, t=t)
     x = np.ones((int(t.rank == 0), C), np.float32)
-    with pytest.raises(ValueError, match="at least 2 values in a channel over all ranks; got 1"):
+    with pytest.raises(ValueError, match="at least 2 values of a channel on all ranks .*; got 1"):
         norm(Tensor(x))
     with pytest.raises(ValueError, match="wants 3 channels; got 4"):
         norm(Tensor(np.ones((2, C + 1), np.float32)))

@@ -153,5 +153,5 @@ def test_what_does_not_fit_is_refused_by_name():
 
     with pytest.raises(RankFailed, match="wants offline Tables on 1 .* Tables on 2"):
         simulate(3, body, 2, adagrad)
-    with pytest.raises(RankFailed, match="wanted a snapshot of tables like .*'z', 'n'"):
+    with pytest.raises(RankFailed, match="a snapshot of the same tables .*'z', 'n'"):
         simulate(3, body, 1, ftrl)
