@@ -86,7 +86,7 @@ def _new_folders(folder, answers, root):
                                 f"handout; got {one}. Name another folder")
     first, second = _real(folder), _real(answers)
     if first.is_relative_to(second) or second.is_relative_to(first):
-        raise ExerciseError(f"want two folders, neither inside the other; got {folder} for "
+        raise ExerciseError(f"neither of the two folders may be inside the other; got {folder} for "
                             f"students and {answers} for the answers. Students must not find the "
                             "answers: name another folder for the answers, --answers DIR")
 

@@ -134,8 +134,8 @@ class Batcher:
             if self._closing:
                 raise RuntimeError("Batcher: this Batcher is closed; make a new one")
             if len(self._queue) >= self.max_waiting:
-                raise RuntimeError(f"Batcher: {len(self._queue)} requests wait already, and "
-                                   "max_waiting allows no more. Requests come faster than the "
+                raise RuntimeError(f"Batcher: {len(self._queue)} requests are waiting, and "
+                                   "max_waiting does not allow more. Requests come faster than the "
                                    "plan answers. Send fewer requests, or raise max_waiting")
             now = self._count(1)
             self._queue.append((now, arrays, future))

@@ -194,9 +194,10 @@ def observed(graph, batches, nodes, method):
         {n: [float(np.minimum(ends[n][0], x.min())), float(np.maximum(ends[n][1], x.max()))]}))
     wrong = [n for n in nodes if not np.isfinite(ends[n]).all()]
     if wrong:
-        raise ValueError(f"quantize: with the inputs in calibrate, the x of a {wrong[0].op} layer "
-                         f"has values from {ends[wrong[0]][0]} to {ends[wrong[0]][1]}; wanted "
-                         "finite values. Remove nan and inf from the inputs")
+        raise ValueError("quantize: with the inputs in calibrate, the input x of a "
+                         f"{wrong[0].op} layer has values from {ends[wrong[0]][0]} to "
+                         f"{ends[wrong[0]][1]}; wanted finite values. Remove nan and inf from the "
+                         "inputs")
     if method == "minmax":
         return {n: tuple(e) for n, e in ends.items()}
     counts = {n: np.zeros(BINS) for n in nodes}

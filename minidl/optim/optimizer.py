@@ -218,7 +218,7 @@ class Optimizer:
         given = [len(g["params"]) for g in state_dict["param_groups"]]
         if sizes != given:
             raise ValueError(f"load_state_dict: the groups of this optimizer have {sizes} "
-                             f"parameters, the groups of the state have {given}")
+                             f"parameters, but the groups of the state have {given}")
         for group in state_dict["param_groups"]:
             self._check_options(group)
         loaded, masters = {}, {}

@@ -159,9 +159,9 @@ class RedisLog(Log):
         if why == b"replaced":
             self._same(partition, answer, f"; {told}")
         if why == b"shorter":
-            raise Gone(f"partition {partition}: the log {self.name!r} ended at {end} after our "
-                       f"last append, and ends at {answer} now. Another program has deleted or "
-                       f"replaced its stream; {told}")
+            raise Gone(f"partition {partition}: the log {self.name!r} ended at {end} after the "
+                       f"last append of this program, and ends at {answer} now. Another program "
+                       f"has deleted or replaced the log's stream; {told}")
         return answer
 
     def _write(self, send):
