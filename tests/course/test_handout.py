@@ -176,8 +176,8 @@ WRONG_USES = {  # the words that refuse it: the arguments of `minidl handout`, i
     "cannot write loop": ["loop"],  # a link to itself
     "Name a new folder where you may write": ["x" * 300],
     "full is not empty: remove it": ["full"],
-    "neither inside the other; got a for students and a for the answers": ["a", "--answers", "a"],
-    "neither inside the other; got b for students and b/c": ["b", "--answers", "b/c"],
+    "may be inside the other; got a for students and a for the answers": ["a", "--answers", "a"],
+    "may be inside the other; got b for students and b/c": ["b", "--answers", "b/c"],
     "may be inside the other; got c/d for students and c": ["c/d", "--answers", "c"],
     "may be inside the other; got . for students and e": [".", "--answers", "e"],
     "outside of {root}/docs, which is copied into the handout": ["{root}/docs/mine"],

@@ -128,15 +128,15 @@ def grade_07b(student):
             for rank, (into, messages, n_bytes, seconds) in enumerate(results):
                 if (into != (rank - 1) % p).any():
                     raise Wrong(f"rank {rank} of {p} received the array of rank {into[0]:.0f}, "
-                                f"wanted the one of rank {(rank - 1) % p}, its left neighbour")
+                                f"wanted the array of rank {(rank - 1) % p}, its left neighbour")
                 _expect_equal("messages", rank, p, messages, 1)
                 _expect_equal("bytes", rank, p, n_bytes, 4 * n)
                 if seconds > 1.01 * allowed:
                     raise Wrong(f"{p} ranks, {n:,} floats: no deadlock, but the messages go one "
                                 f"after the other: rank {rank} was ready after "
                                 f"{seconds * 1e6:.0f} modelled microseconds, "
-                                f"{seconds / allowed * 3:.1f} message times. Three are enough, for "
-                                "any p.")
+                                f"{seconds / allowed * 3:.1f} message times. Three message "
+                                "times are enough, for any p.")
         yield f"{p} ranks, 128, 1,001 and 100,000 floats: no deadlock, ledger, time"
 
 

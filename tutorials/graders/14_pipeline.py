@@ -62,8 +62,8 @@ def _check_stage(s, p, m, parts):
                     f"p - s = {limit}. {_written(parts)}")
     if most > limit:
         raise Wrong(f"{who}: {most} micro-batches are held at a time, 1F1B holds p - s = {limit}. "
-                    f"Only p - s - 1 come alone. The next forward belongs to the first pair of a "
-                    f"forward and a backward. {_written(parts)}")
+                    f"Only p - s - 1 forwards come alone. The next forward belongs to the first "
+                    f"pair of a forward and a backward. {_written(parts)}")
     if most < limit:
         raise Wrong(f"{who}: the first backward comes after {_first(parts)} forwards. Do {limit} "
                     "forwards before it, because the ranks behind wait for them: p - s - 1 "
@@ -118,7 +118,7 @@ LAST = 'return parts + [("B", i) for i in range(m - ahead, m)]'
 WRONG = {
     "14a": {
         "one forward too many": ({AHEAD: "ahead = min(p - s, m)\n"},
-                                 "p - s - 1 come alone"),
+                                 "p - s - 1 forwards come alone"),
         "counted from the other end": ({AHEAD: "ahead = min(s, m)\n"}, "p - s"),
         "not limited by m": ({AHEAD: "ahead = p - s - 1\n"}, "each once"),
         "GPipe": ({AHEAD: "ahead = m\n"}, "as in GPipe"),

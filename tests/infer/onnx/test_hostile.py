@@ -159,7 +159,7 @@ needs_onnx = pytest.mark.skipif(not REAL, reason="the package onnx: make onnx")
 @pytest.mark.timeout(120)
 def test_functions_that_call_each_other_twice_are_bounded():
     assert infer.import_onnx(functions_of(3)).count() == 8
-    with pytest.raises(Refused, match="more than 50,000"):
+    with pytest.raises(Refused, match="at most 50,000"):
         infer.import_onnx(functions_of(40))
 
 
