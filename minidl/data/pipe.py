@@ -56,7 +56,7 @@ class Pipe(IterableDataset):
     batch:   the largest number of records that a rank gets in a step.
     parse:   a function from a list of lines to records. A line is a bytes object without its
              newline. The list may be empty.
-    deal:    if True, only rank 0 reads, and it deals the records out to all ranks.
+    deal:    if True, only rank 0 reads, and it sends each rank a part of the records.
     prefetch: how many batches are read ahead.
     Raises RuntimeError on all ranks if a program of one rank failed."""
 

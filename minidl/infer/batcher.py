@@ -11,8 +11,8 @@ A batch begins when the plan is free and one of three conditions is true. The fi
 max_batch requests wait. The second is that the oldest request has waited max_delay seconds. The
 third is that the Batcher is closing.
 
-A batch of n costs less than n batches of one, because the weights are read once. While the plan
-runs, new requests wait for the next batch.
+A batch of n requests costs less than n batches of one request, because the weights are read once.
+While the plan runs, new requests wait for the next batch.
 
     L = lambda W    (Little 1961)    L: the mean number of requests inside the Batcher. lambda: the
                                      requests per second. W: the mean seconds that a request is

@@ -37,9 +37,9 @@ class Memory:
     """A memory plan. All numbers are bytes.
 
     offsets: where each value begins.
-    total: the arena's size if no values shared bytes.
+    total: the arena's size if no two values share bytes.
     arena: the arena's size.
-    bound: the smallest size that any plan could have."""
+    bound: a lower bound of the arena's size, for every plan."""
 
     offsets: tuple
     total: int

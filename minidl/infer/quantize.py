@@ -23,7 +23,7 @@ There are four methods to choose the range of x:
                  values outside are clipped. Both cause errors
     kl           the range for which the histogram of x loses the least information
 
-Numbers are rounded to the nearest, ties to even, as in ONNX.
+A number is rounded to the nearest integer, and a tie to the even integer, as in ONNX.
 
     infer.quantize(graph, bits=8)    rounds only the weights. x is not rounded, so no calibration is
     infer.quantize(graph, bits=4)    needed. A layer with weights (n, k) reads `n k bits / 8` bytes

@@ -79,9 +79,7 @@ class MatMul(Function):
         same_dtype("matmul", a, b)
         if not (a.ndim and b.ndim and a.shape[-1] == b.shape[max(b.ndim - 2, 0)]):
             raise ValueError(f"matmul: shapes {a.shape} @ {b.shape}; want (..., n, k) @ (..., k, m)"
-                             ". The last size of the first shape must equal the second to last "
-                             "size of the second shape. If the second shape has only one size, it "
-                             "must equal this size")
+                             " or (..., n, k) @ (k,). The two sizes k must be equal")
         self.save(a if self.needs[1] else None, b if self.needs[0] else None)
         self.vectors = a.ndim == 1, b.ndim == 1
         self.b_is_shared = b.ndim <= 2  # True if all matrices of a have the same b

