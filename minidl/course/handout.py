@@ -50,8 +50,8 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     known = exercise.tutorials(root)
     for number in tutorials:
         if number not in known and number[:2] in known:
-            raise ExerciseError(f"want the numbers of tutorials, such as {number[:2]}; got "
-                                f"{number}, an exercise. Name the whole "
+            raise ExerciseError(f"want the numbers of tutorials, such as {number[:2]}; got the "
+                                f"exercise {number}. Name the whole "
                                 "tutorial. An exercise can get 0 points in the handout's "
                                 "course.cfg")
         exercise.sources(number, root)  # raises ExerciseError if there is no such tutorial

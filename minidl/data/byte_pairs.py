@@ -159,8 +159,8 @@ class Tokenizer:
         names = self.special_tokens.keys()
         allowed = set(names if allowed_special == "all" else allowed_special)
         if unknown := allowed - names:
-            raise ValueError(f"encode: no special token is {min(unknown)!r}; the special tokens of "
-                             f"this tokenizer are {list(names) or 'none'}")
+            raise ValueError(f"encode: this tokenizer has no special token {min(unknown)!r}; its "
+                             f"special tokens are {list(names) or 'none'}")
         refused = set(names if disallowed_special == "all" else disallowed_special) - allowed
         found = words(pieces, self.pattern, allowed | refused)
         return itertools.chain.from_iterable(self._parts(found, refused))

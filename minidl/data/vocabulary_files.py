@@ -215,8 +215,8 @@ def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
                                  f" but {vocab_path.name} has no token {_short(name)}. One of the "
                                  "files is damaged, or the files belong to different models")
         if (before := seen.setdefault((left, right), place)) is not place:
-            raise ValueError(f"{merges_path}: {place} joins {_short(left)} and {_short(right)}, as "
-                             f"{before} does; want each pair once")
+            raise ValueError(f"{merges_path}: {place} joins {_short(left)} and {_short(right)}, "
+                             f"but {before} joins them, too; want each pair once")
         merges.append((tokens[left], tokens[right]))
     made = {left + right for left, right in seen}
     for name, token in tokens.items():

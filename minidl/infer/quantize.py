@@ -66,7 +66,7 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
         raise ValueError(f"quantize: got method={method!r} and bits={bits}; want a method of "
                          f"{', '.join(METHODS)}, and bits=None, 8 or 4. With bits=8 or 4 only the "
-                         "weights are rounded, which needs no calibration: leave out `calibrate`")
+                         "weights are rounded. This needs no calibration, so leave out `calibrate`")
     if calibrate is not None:
         # This import is inside of the function, because the passes import this file.
         from minidl.infer.passes.batch_norm import batch_norm

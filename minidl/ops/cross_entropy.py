@@ -69,8 +69,8 @@ def check_targets(xp, op, x, target, ignore_index):
     if target.size and not (0 <= int(classes.min()) and int(classes.max()) < n_classes):
         bad = classes[(classes < 0) | (classes >= n_classes)]
         raise IndexError(f"{op}: target {int(bad[0])} is no class. The input {x.shape} has the "
-                         f"classes 0 to {n_classes - 1}; the only other target that is allowed is "
-                         f"ignore_index, {ignore_index}")
+                         f"classes 0 to {n_classes - 1}. Only one other number is allowed, "
+                         f"ignore_index = {ignore_index}")
     return target
 
 

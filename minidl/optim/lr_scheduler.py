@@ -458,8 +458,8 @@ class OneCycleLR(_WithMomentum):
     def _now(self, group, step, which):
         """Returns the lr (which = 0) or the momentum (which = 1) of a group at this step."""
         if step > self.total_steps:
-            raise ValueError(f"OneCycleLR wants at most {self.total_steps} steps, the length of "
-                             f"its cycle; got step {step}")
+            raise ValueError(f"OneCycleLR wants at most {self.total_steps} steps, because its "
+                             f"cycle has this length; got step {step}")
         start = 0.0
         for last, *names in self.phases:
             if step <= last or last == self.phases[-1][0]:

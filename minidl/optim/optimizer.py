@@ -254,7 +254,7 @@ class Optimizer:
                          and not (value is False and k in PYTORCH_OPTIONS))
         if strange:
             raise ValueError(f"load_state_dict: {type(self).__name__} has no option {strange}; it "
-                             f"has {sorted(self.defaults)}. Is it another optimizer's state?")
+                             f"has {sorted(self.defaults)}. Is this another optimizer's state?")
 
     def parameters(self) -> list[Tensor]:
         """Returns the tensors that step() updates, in order. If a parameter has a master weight,

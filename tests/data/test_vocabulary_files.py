@@ -77,7 +77,7 @@ def test_a_damaged_vocabulary_names_the_token(learned, tmp_path, vocab, words):
     (lambda lines: [*lines[:3], "q q", *lines[3:]],
      "line 4 joins 'q' and 'q', but vocab.json has no token 'qq'. One of the files is damaged"),
     (lambda lines: [*lines[:3], lines[1], *lines[3:]],
-     "line 4 joins 'Ġ' and 'Ġ', as line 2 does; want each pair once"),
+     "line 4 joins 'Ġ' and 'Ġ', but line 2 joins them, too; want each"),
     (lambda lines: lines[:20], "no pair makes .*, token 275 of vocab.json. If it is a special tok"),
     (lambda lines: [], "no pair makes 'ĠĠ', token 256")])
 def test_damaged_merges_name_the_line(learned, tmp_path, merges, words):

@@ -321,7 +321,7 @@ def _affine(xs, shape, node):
 
 def batch_norm(w, xs, o, node):
     if o["training"]:
-        raise Refused("export_onnx: batch_norm in training is not supported: call model.eval()")
+        raise Refused("export_onnx: batch_norm in training is not supported. Call model.eval()")
     running = [v.astype(node.output.dtype) for v in o["running"]]
     return w.add("BatchNormalization", [
         xs[0], *_affine(xs, node.output.shape[1], node), *running], epsilon=o["eps"])
@@ -378,7 +378,7 @@ def scaled_dot_product_attention(w, xs, o, node):
 def _attend(w, q, k, v, mask, node, n_dims, n_queries, n_keys, width):
     o, n = node.attributes, n_dims[1]
     if o["dropout_p"]:
-        raise Refused("export_onnx: dropout in attention is not supported: call model.eval()")
+        raise Refused("export_onnx: dropout in attention is not supported. Call model.eval()")
     s = w.add("MatMul", [q, w.add("Transpose", [k], perm=[*range(n - 2), n - 1, n - 2])])
     s = w.add("Mul", [s, _by(o.get("scale") or 1 / math.sqrt(width), node)])
     seen = np.tri(n_queries, n_keys, dtype=bool)

@@ -363,8 +363,8 @@ def pixel_shuffle(input, upscale_factor):
     r = upscale_factor
     *batch, c, h, w = input.shape
     if c % (r * r):
-        raise ValueError(f"pixel_shuffle: wants a number of channels divisible by {r * r}, the "
-                         f"square of upscale_factor; got {c} channels")
+        raise ValueError("pixel_shuffle: the number of channels must be divisible by "
+                         f"upscale_factor squared, {r * r}; got {c} channels")
     k = len(batch)
     x = reshape(input, (*batch, c // (r * r), r, r, h, w))
     x = permute(x, (*range(k), k, k + 3, k + 1, k + 4, k + 2))

@@ -144,6 +144,6 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
 def _each(value, n):
     several = [value] * n if np.isscalar(value) else list(value)
     if len(several) != n:
-        raise ValueError(f"interpolate: wants one number, or {n} numbers, one for each dimension "
-                         f"that is resized; got {value}")
+        raise ValueError(f"interpolate: wants one number, or one number for each of the {n} "
+                         f"dimensions that are resized; got {value}")
     return several

@@ -54,7 +54,7 @@ def quantize(x, per_channel=False):
     if not bool(xp.isfinite(top).all()):
         raise ValueError(
             f"quantize: an array of shape {x.shape} has elements that are not finite (inf or "
-            "nan). The scale would be infinite too, and all other elements would be lost"
+            "nan). Then the scale is infinite too, and all other elements are lost"
         )
     scale = top / np.float32(127)
     q = xp.empty(x.shape, np.int8)

@@ -212,10 +212,10 @@ def _places(op, xp, x, index, dim, src):
     fits = all(n <= m for n, m in zip(index.shape, given)) and len(given) == index.ndim
     fits &= all(n <= m for d, (n, m) in enumerate(zip(index.shape, x.shape)) if d != dim)
     if not fits:
-        raise ValueError(f"{op}: in every dimension the size of the index must be at most the size "
-                         f"of src, and in every dimension except {dim} at most the size of the "
-                         f"input; got index {tuple(index.shape)}, src {given}, input "
-                         f"{tuple(x.shape)}")
+        raise ValueError(f"{op}: the index is too large. In every dimension it must be at most the "
+                         f"size of src. In every dimension except {dim} it must also be at most "
+                         f"the size of the input; got index {tuple(index.shape)}, src {given}, "
+                         f"input {tuple(x.shape)}")
     n = x.shape[dim] if x.ndim else 1
     return along(xp, _in_range(op, index, n), dim)
 

@@ -46,7 +46,7 @@ def test_masked_select_broadcasts_and_takes_0_d():
     (lambda: X.scatter(1, INDEX + 1, ONES), IndexError, "from 0 to 2; got indices from 1 to 3"),
     (lambda: X.scatter_add(0, INDEX - 1, ONES), IndexError, "got indices from -1 to 1"),
     (lambda: X.scatter(1, INDEX.float(), ONES), ValueError, "an integer index of 2 dimensions"),
-    (lambda: X.scatter(1, INDEX, ONES[:1]), ValueError, "must be at most the size of src"),
+    (lambda: X.scatter(1, INDEX, ONES[:1]), ValueError, "it must be at most the size of src"),
     (lambda: X.scatter(1, INDEX, ONES.double()), TypeError, "input is float32, .* is float64"),
     (lambda: X.scatter(1, INDEX, 2.0, reduce="multiply"), ValueError, "must be None or 'add'"),
     (lambda: X.index_add(0, INDEX, ONES), ValueError, "index_add: wants a vector of integers"),
