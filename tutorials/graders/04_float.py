@@ -47,7 +47,7 @@ def grade_04a(student):
         for (got, whole), x, tree in zip(results, arrays, trees, strict=True):
             _is_sum(got, x, n, "Is every number in it, once?")
             if got != tree:
-                raise Wrong(f"{n} numbers: the sum is {got!r}; as a tree of neighbours it is "
+                raise Wrong(f"{n} numbers: the sum is {got!r}, but as a tree of neighbours it is "
                             f"{tree!r}. {_cause(n, arrays, [got for got, _ in results])}")
             if not whole:
                 raise Wrong(f"n = {n}: the sum is right, but x has changed: your code overwrote "

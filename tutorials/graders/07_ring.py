@@ -208,8 +208,8 @@ def _is_mean(got, g, rank, p, i):
     if np.allclose(got, mean, rtol=bound, atol=bound):
         return
     if np.allclose(got, g.sum(0)):
-        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks. Return the mean: "
-                    "with a sum, the learning rate would grow with p")
+        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks. Return the mean, "
+                    "because a step along the sum grows with p")
     if np.array_equal(got, g[rank]):
         raise Wrong(f"rank {rank} of {p}: gradient {i} is still this rank's own. Did you copy the "
                     "result back to p.grad?")

@@ -172,7 +172,7 @@ def grade_10b(student):
     yield "no waiting for workers that left; their pushes count"
     if student.run(left_by_all):
         raise Wrong("all workers have left, and none has pushed since the last step. The inbox is "
-                    "empty, so do not update (the mean would be 0 / 0)")
+                    "empty, so do not update: the mean of no gradients is 0 / 0")
     yield "no update when all have left and nothing was pushed"
 
 
