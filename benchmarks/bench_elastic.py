@@ -167,7 +167,7 @@ def one(name, n_ranks):
              folder], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
             text=True, timeout=300)
     if done.returncode:
-        raise SystemExit(f"{name}: status {done.returncode}\n{done.stderr[-3000:]}")
+        raise SystemExit(f"{name} ended with status {done.returncode}\n{done.stderr[-3000:]}")
     killed = float(re.search(r"killed ([\d.]+)", done.stdout)[1])
     finished = [(float(at), int(k), float(s)) for k, at, s in re.findall(
         r"finished (\d+) ([\d.]+) ([\d.]+)", done.stdout)]

@@ -261,8 +261,8 @@ def _signals_as_exceptions():
     KeyboardInterrupt. Then the cluster is removed. Later signals are ignored, because they would
     interrupt this removal."""
     if threading.current_thread() is not threading.main_thread():
-        raise ClusterError("a test cluster must be built in the main thread, which gets the "
-                           "signals")
+        raise ClusterError("a test cluster must be built in the main thread, because only "
+                           "this thread gets the signals")
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number, _):

@@ -106,7 +106,7 @@ def _device(only_cpu, name):
         from minidl import cuda
 
         if only_cpu:
-            raise argparse.ArgumentTypeError(f"this benchmark runs on the CPU alone: {only_cpu}")
+            raise argparse.ArgumentTypeError(f"this benchmark runs only on the CPU: {only_cpu}")
         if not cuda.is_available():
             raise argparse.ArgumentTypeError("CuPy is not installed or finds no GPU; "
                                              "`minidl doctor` says why")

@@ -420,7 +420,7 @@ def ran(*command, check=True, limit_s=None):
             text, _ = process.communicate(timeout=GRACE_S)
     print(text, flush=True)
     if check and process.returncode:
-        raise RuntimeError(f"{command[0]} ... ended with {process.returncode}")
+        raise RuntimeError(f"{command[0]} ... ended with status {process.returncode}")
     return text
 
 

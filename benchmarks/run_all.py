@@ -220,7 +220,7 @@ def with_table(page, results, gpu=None):
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     if not after:
-        raise SystemExit(f"docs/figures.md has no {BEGIN} ... {END}")
+        raise SystemExit(f"docs/figures.md has no line {BEGIN} with a line {END} below it")
     on_gpu = gpu_day.section(gpu) if gpu else ""
     return f"{before}{BEGIN}\n{table(results)}{on_gpu}{END}{after}"
 

@@ -243,8 +243,8 @@ def transposes(table, square):
 
 def main(t, args):
     if args.cols > MOST_COLS:
-        raise WrongOption(f"--cols must be at most {MOST_COLS}, got {args.cols}: version 3 of "
-                          "layer norm and softmax keeps a row in the registers of a warp")
+        raise WrongOption(f"--cols must be at most {MOST_COLS}, because version 3 of layer norm "
+                          f"and softmax keeps a row in the registers of a warp; got {args.cols}")
     table = Table(t)
     generator = minidl.Generator(3)
     rows, cols = args.rows, args.cols

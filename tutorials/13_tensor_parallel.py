@@ -191,8 +191,9 @@ def weights_of(args, t, rank):
 
 def main(t, args):
     if args.width % HEADS or t.size > HEADS:
-        raise SystemExit(f"wanted --width to be a multiple of {HEADS}, and at most {HEADS} ranks, "
-                         f"one for each head; got --width {args.width} and {t.size} ranks")
+        raise SystemExit(f"--width must be divisible by the number of heads, {HEADS}, and the "
+                         f"number of ranks must be at most {HEADS}; got --width {args.width} and "
+                         f"{t.size} ranks")
     table = Table(t)
     n, r = t.size, t.rank
     by_hand(t, table)

@@ -404,11 +404,12 @@ def cached(t, args, table, model):
 
 def main(t, args):
     if args.width % 8:
-        raise WrongOption(f"--width {args.width}: wanted a multiple of 8, because each of {HEADS} "
-                          f"heads has pairs of numbers; try {args.width // 8 * 8 + 8}")
+        raise WrongOption(f"--width must be a multiple of 8, because it is divided into {HEADS} "
+                          f"heads, and a head into pairs of numbers; got {args.width}. Try "
+                          f"{args.width // 8 * 8 + 8}")
     if len(PROMPT) + args.tokens > args.context:
-        raise WrongOption(f"--tokens {args.tokens}: with the {len(PROMPT)} tokens of the prompt "
-                          f"there are more than --context {args.context}")
+        raise WrongOption(f"--tokens {args.tokens}: the prompt of {len(PROMPT)} tokens and the new "
+                          f"tokens are together longer than --context {args.context}")
     table = Table(t)
     say(t, "1. One block: rotations, norms, attention, a network.")
     rotations(table)

@@ -139,8 +139,8 @@ def read(t, args):
     another version of Python."""
     folder = Path(sysconfig.get_path("stdlib"), args.text)
     if args.vocabulary < 256 or not folder.is_dir():
-        raise WrongOption("want --vocabulary >= 256, because each of the 256 bytes is a token, and "
-                          "--text with the name of a folder that exists; got "
+        raise WrongOption("--vocabulary must be at least 256, because each of the 256 bytes is a "
+                          "token. --text must be the name of a folder that exists; got "
                           f"--vocabulary {args.vocabulary} and the folder {folder}")
     tokens = None
     if t.rank == 0:

@@ -50,8 +50,8 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     known = exercise.tutorials(root)
     for number in tutorials:
         if number not in known and number[:2] in known:
-            raise ExerciseError(f"want the numbers of tutorials, such as {number[:2]}; got "
-                                f"{number}, an exercise. Name the whole "
+            raise ExerciseError(f"want the numbers of tutorials, such as {number[:2]}; got the "
+                                f"exercise {number}. Name the whole "
                                 "tutorial. An exercise can get 0 points in the handout's "
                                 "course.cfg")
         exercise.sources(number, root)  # raises ExerciseError if there is no such tutorial
@@ -86,7 +86,7 @@ def _new_folders(folder, answers, root):
                                 f"handout; got {one}. Name another folder")
     first, second = _real(folder), _real(answers)
     if first.is_relative_to(second) or second.is_relative_to(first):
-        raise ExerciseError(f"want two folders, neither inside the other; got {folder} for "
+        raise ExerciseError(f"neither of the two folders may be inside the other; got {folder} for "
                             f"students and {answers} for the answers. Students must not find the "
                             "answers: name another folder for the answers, --answers DIR")
 

@@ -132,8 +132,8 @@ def _call(tree, more=()):
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
              and getattr(n.func, "id", "") == "launch"]
     if not calls:
-        raise ExerciseError("want a tutorial, a script that calls minidl.course.tutorial.launch; "
-                            "this script does not call it")
+        raise ExerciseError("want a script that calls minidl.course.tutorial.launch, as a tutorial "
+                            "does; this script does not call it")
     arguments = [*calls[0].args, *(k.value for k in calls[0].keywords)]
     names = [""] * len(calls[0].args) + [f"{k.arg}=" for k in calls[0].keywords]
     given = (name + ast.unparse(a) for name, a in zip(names, arguments, strict=True))
@@ -158,4 +158,5 @@ def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, device="cpu", **val
                         rendezvous_bytes=tutorial.RENDEZVOUS_BYTES)
     if max(statuses):
         raise RuntimeError(f"{Path(script_of(main)).name}: a row of the table is not ok, or the "
-                           "script cannot run with an option. The text above names it")
+                           "script cannot run with an option. The text above names the row or "
+                           "the option")

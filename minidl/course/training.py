@@ -62,8 +62,8 @@ def first_step(args):
     folder, start = snapshot.at_step(args.resume)
     there = snapshot.steps(folder) if args.resume else []
     if args.resume and (not there or start not in (None, *there)):
-        raise WrongOption(f"--resume {args.resume}: wanted the folder of --save, and a step with a "
-                          f"snapshot; {folder} holds {there or 'no snapshot'}")
+        raise WrongOption(f"--resume {args.resume}: wanted the folder of --save, and a step that "
+                          f"has a snapshot; {folder} holds {there or 'no snapshot'}")
     start = (start or there[-1]) if args.resume else 0
     if args.steps <= start:
         raise WrongOption(f"--steps must be more than {start}, the step of the snapshot in "

@@ -24,7 +24,7 @@
     upload.py     copies the next batches to a GPU while the GPU computes
 
 A dataset is anything with `len(dataset)` and `dataset[i]`. One sample is a tuple of arrays and
-numbers. A batch is a tuple of Tensors. Nothing here downloads anything.
+numbers. A batch is a tuple of Tensors. minidl.data downloads nothing.
 """
 
 from minidl.data import datasets, idx, lengths, text

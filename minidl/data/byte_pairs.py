@@ -130,8 +130,9 @@ class Tokenizer:
         """Writes vocab.json and merges.txt into the folder, in GPT-2's format. Raises ValueError if
         the tokenizer does not cut words as GPT-2 does."""
         if self.pattern != GPT2 or self.whole_words:
-            raise ValueError("Tokenizer.save: vocab.json and merges.txt are for GPT-2's words, but "
-                             "this tokenizer cuts a text in another way. Copy its tokenizer.json")
+            raise ValueError("Tokenizer.save: vocab.json and merges.txt are only for a tokenizer "
+                             "that cuts a text into words as GPT-2 does. This tokenizer cuts a "
+                             "text in another way. Copy its tokenizer.json")
         vocabulary_files.write_two(Path(folder), self.vocab, self.merges, self.special_tokens)
 
     @property
@@ -158,8 +159,8 @@ class Tokenizer:
         names = self.special_tokens.keys()
         allowed = set(names if allowed_special == "all" else allowed_special)
         if unknown := allowed - names:
-            raise ValueError(f"encode: no special token {min(unknown)!r}; this tokenizer has "
-                             f"{list(names) or 'none'}")
+            raise ValueError(f"encode: this tokenizer has no special token {min(unknown)!r}; its "
+                             f"special tokens are {list(names) or 'none'}")
         refused = set(names if disallowed_special == "all" else disallowed_special) - allowed
         found = words(pieces, self.pattern, allowed | refused)
         return itertools.chain.from_iterable(self._parts(found, refused))

@@ -40,8 +40,8 @@ def _stacked(values, where):
     shapes = sorted({np.shape(value) for value in values})
     if len(shapes) > 1:
         name = f"field {where[:-1]} of the samples has" if where else "the samples have"
-        raise ValueError(f"{name} shapes {shapes}; want one shape in a batch. Pad the samples: "
-                         "pass collate=data.lengths.pad, or your own function.")
+        raise ValueError(f"{name} shapes {shapes}, but a batch must have only one shape. Pad the "
+                         "samples: pass collate=data.lengths.pad, or your own function.")
     return Tensor(backend.xp_of(values).stack(values))
 
 

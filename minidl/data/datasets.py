@@ -81,8 +81,9 @@ def _idx_pair(path, part):
     images = _read_either(path, f"{part}-images-idx3-ubyte")
     labels = _read_either(path, f"{part}-labels-idx1-ubyte")
     if images.dtype != np.uint8 or images.ndim != 3 or labels.shape != images.shape[:1]:
-        raise ValueError(f"{path}: {part} needs images (N, H, W) uint8 and labels (N,), "
-                         f"got {images.shape} {images.dtype} and {labels.shape}")
+        raise ValueError(f"{path}: {part} needs uint8 images of shape (N, H, W) and "
+                         f"labels of shape (N,); got {images.shape} of {images.dtype} and "
+                         f"{labels.shape}")
     images = images[:, None].astype(np.float32)  # (N, 1, H, W)
     images /= 255  # in place, because a temporary array of 60,000 images takes 188 MB
     return ArrayDataset(images, labels.astype(np.int64))

@@ -45,8 +45,8 @@ def _array(path, file, most_bytes):
                          f"{len(head)}")
     if head[:2] != b"\0\0" or head[2] not in TYPES:
         known = ", ".join(f"{code:02x}" for code in TYPES)
-        raise ValueError(f"{path} is not an IDX file: wanted 00 00 and a type among {known}; "
-                         f"got {head.hex(' ')}")
+        raise ValueError(f"{path} is not an IDX file: its first bytes must be 00 00 and one of "
+                         f"{known}; got {head.hex(' ')}")
     dtype, n_dims = np.dtype(TYPES[head[2]]), head[3]
     start, sizes = 4 + 4 * n_dims, file.read(4 * n_dims)
     if len(sizes) < 4 * n_dims:

@@ -186,8 +186,8 @@ def _that_fit(lengths, most):
     lengths = np.asarray(lengths)
     if most is not None and len(lengths) and lengths.max() > most:
         i = int(lengths.argmax())
-        raise ValueError(f"sample {i} has {lengths[i]} tokens, and a batch or row has room for "
-                         f"{most} tokens. Cut the sample, or make more room")
+        raise ValueError(f"sample {i} has {lengths[i]} tokens, but a batch or a row has room for "
+                         f"only {most} tokens. Cut the sample, or make more room")
     return lengths
 
 

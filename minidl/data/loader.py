@@ -82,8 +82,8 @@ class DataLoader:
                                           ("batch_sampler", batch_sampler is not None)) if value]
         if len(given) > 1 or given and self.is_stream:
             raise ValueError(f"DataLoader of {type(dataset).__name__}: got {' and '.join(given)}; "
-                             "want at most one of shuffle, sampler and batch_sampler, and none "
-                             "for a stream")
+                             "want at most one of shuffle, sampler and batch_sampler. For a "
+                             "stream, want none of these three")
         if batch_sampler is not None and (batch_size != 1 or drop_last):
             raise ValueError("DataLoader: got batch_sampler and also batch_size or drop_last. "
                              "batch_sampler replaces batch_size and drop_last: leave them out")

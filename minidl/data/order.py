@@ -88,14 +88,14 @@ class WeightedRandomSampler(Sampler):
         n_possible = int((self.weights > 0).sum())
         if self.weights.ndim != 1 or not np.isfinite(self.weights).all() or (
                 self.weights < 0).any() or not n_possible:
-            raise ValueError("WeightedRandomSampler wants a vector of finite weights >= 0, which "
-                             f"are not all zero; got weights of shape {self.weights.shape}, and "
-                             f"{n_possible} of the weights are above 0")
+            raise ValueError("WeightedRandomSampler wants a vector of finite weights >= 0, and at "
+                             f"least one weight above 0; got weights of shape "
+                             f"{self.weights.shape}, and {n_possible} of the weights are above 0")
         if num_samples < 1 or not replacement and num_samples > n_possible:
-            raise ValueError(f"WeightedRandomSampler: num_samples is {num_samples}, and "
-                             f"{n_possible} indices have a weight above 0; want num_samples >= 1, "
-                             "and without replacement at most this number of indices. "
-                             "replacement=True may draw an index several times")
+            raise ValueError("WeightedRandomSampler: num_samples must be 1 or more. Without "
+                             f"replacement it must be at most {n_possible}, because {n_possible} "
+                             f"indices have a weight above 0; got {num_samples}. With "
+                             "replacement=True an index can be drawn several times")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self):

@@ -20,8 +20,8 @@ class Passes:
     def __init__(self, loader):
         if not hasattr(loader.sampler, "load_state_dict"):
             raise TypeError("Passes wants a DataLoader(..., sampler=DistributedSampler(...)), "
-                            "whose position can be saved; got a DataLoader with the sampler "
-                            f"{type(loader.sampler).__name__}")
+                            "because it saves the sampler's position; got a DataLoader with the "
+                            f"sampler {type(loader.sampler).__name__}")
         self.loader, self.sampler, self._batches = loader, loader.sampler, None
 
     def __iter__(self):
@@ -35,8 +35,8 @@ class Passes:
                 return batch
             self.sampler.set_epoch(self.sampler.epoch + 1)
             self._batches = None
-        raise ValueError(f"an epoch of {self.sampler.n} samples has no batch of "
-                         f"{self.loader.batch_size} for each of {self.sampler.size} ranks. Use a "
+        raise ValueError(f"{self.sampler.n} samples are too few for a batch of "
+                         f"{self.loader.batch_size} on each of {self.sampler.size} ranks. Use a "
                          "smaller batch_size, or more samples")
 
     def state_dict(self):

@@ -56,7 +56,7 @@ class Pipe(IterableDataset):
     batch:   the largest number of records that a rank gets in a step.
     parse:   a function from a list of lines to records. A line is a bytes object without its
              newline. The list may be empty.
-    deal:    if True, only rank 0 reads, and it deals the records out to all ranks.
+    deal:    if True, only rank 0 reads, and it sends each rank a part of the records.
     prefetch: how many batches are read ahead.
     Raises RuntimeError on all ranks if a program of one rank failed."""
 
@@ -64,9 +64,9 @@ class Pipe(IterableDataset):
         if batch < 1:
             raise ValueError(f"rank {t.rank}: batch must be at least 1, got {batch}")
         if not isinstance(source, str) and not deal and t.size > 1:
-            raise ValueError(f"rank {t.rank}: got an open file, which only one rank can read. Pass "
-                             "deal=True: then rank 0 reads the file and deals its records out. Or "
-                             "pass a command")
+            raise ValueError(f"rank {t.rank}: got an open file, but only one rank can read it. "
+                             "Pass deal=True. Then rank 0 reads the file, and sends each rank its "
+                             "records. Or pass a command")
         self.source, self.t, self.batch, self.parse = source, t, batch, parse
         self.deal, self.prefetch = deal, prefetch
 
@@ -132,9 +132,8 @@ class Program:
             return
         shell = shutil.which("bash")
         if shell is None:
-            raise RuntimeError(f"rank {t.rank}: no bash on the PATH. Install bash: without its "
-                               "option pipefail a program that failed looks like a program that "
-                               "has ended normally")
+            raise RuntimeError(f"rank {t.rank}: no bash on the PATH. Install bash. Its option "
+                               "pipefail shows that a program in the middle of a pipe has failed")
         self.errors = tempfile.TemporaryFile()
         environment = os.environ | {"RANK": str(t.rank), "SIZE": str(t.size)}
         # The programs get a process group of their own, so that close() can end all of them at

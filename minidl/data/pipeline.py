@@ -316,5 +316,5 @@ class Pipeline:
             return
         if state["n"] != len(self.source):
             raise ValueError(f"the saved position is in a source of {state['n']} elements, but "
-                             f"this one has {len(self.source)}. Resume with the same data.")
+                             f"this source has {len(self.source)}. Resume with the same data.")
         self._resume = self._position = [list(entry) for entry in state["position"]]

@@ -60,9 +60,9 @@ class DistributedSampler(Sampler):
         given = dict(zip(names, place))
         if len(place) > 2 or given.keys() & named.keys() or {"size", "num_replicas"} <= {
                 *given, *named}:
-            raise TypeError(f"DistributedSampler(..., {', '.join(names)}, shuffle=...) wants a "
-                            "rank and a number of ranks, once each; got the positional arguments "
-                            f"{place} and the keyword arguments {named}")
+            raise TypeError(f"DistributedSampler(..., {', '.join(names)}, shuffle=...) wants "
+                            "only one rank and only one number of ranks; got the positional "
+                            f"arguments {place} and the keyword arguments {named}")
         given.update(named)
         rank = given.get("rank", 0)
         size = given.get("size", given.get("num_replicas", 1))
@@ -120,6 +120,6 @@ class DistributedSampler(Sampler):
         shorter. Raises ValueError if the dataset has another length."""
         if state["n"] != self.n:
             raise ValueError(f"rank {self.rank}: the saved position is in a dataset of {state['n']}"
-                             f" samples, but this one has {self.n}. Resume with the same data.")
+                             f" samples, but this dataset has {self.n}. Resume with the same data.")
         self.shuffle, self.seed, self.epoch = state["shuffle"], state["seed"], state["epoch"]
         self.consumed = self._resume_at = state["consumed"]

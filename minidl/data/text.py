@@ -106,7 +106,7 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
 
     The windows of all ranks begin at batch_size * size places. In step s these places are drawn
     from (seed, s). Each rank takes its own batch_size places. So all ranks together see the batch
-    that one rank with batch size batch_size * size would see. To resume a run, pass `first_step`.
+    that one rank with batch size batch_size * size sees. To resume a run, pass `first_step`.
     The number of ranks may change if batch_size * size does not change."""
     n_places = len(data) - length  # the last window ends with the last byte as its target
     if n_places < 1:

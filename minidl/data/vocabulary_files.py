@@ -11,7 +11,7 @@ printable character. A byte that is a printable Latin-1 character is written as 
 other 68 bytes are written as the characters from 256 on, in order. A space, byte 32, is written as
 "Ġ", which is character 256 + 32.
 
-A file may come from an unknown author, or may be incomplete. A wrong table would still encode every
+A file may come from an unknown author, or may be incomplete. A wrong table also encodes every
 text, but into ids that the model was not trained on. So the reader checks everything first:
 
     each byte has a token; both tokens of a pair and the joined token exist; no pair comes twice
@@ -62,7 +62,7 @@ def read_two(vocab_path, merges_path, special_names=None):
         special_names = [END_OF_TEXT] if END_OF_TEXT in ids else []
     for name in special_names:
         if name not in ids:
-            raise ValueError(f"{vocab_path}: no special token {name!r}. Add this entry to the "
+            raise ValueError(f"{vocab_path} has no special token {name!r}. Add this entry to the "
                              "file, or leave the name out of special_tokens")
     special = {name: ids.pop(name) for name in special_names}
     return *_checked(ids, special, vocab_path, _lines_of(merges_path), merges_path), special
@@ -104,8 +104,8 @@ def read_folder(folder):
     if path.exists():
         return read_one(path)
     if not (folder / "vocab.json").exists():
-        raise ValueError(f"{folder}: no tokenizer.json and no vocab.json; want a folder that "
-                         "the method save_pretrained of a tokenizer of transformers has written")
+        raise ValueError(f"{folder} has no tokenizer.json and no vocab.json; want a folder that "
+                         "tokenizer.save_pretrained() of the package transformers has written")
     return read_two(folder / "vocab.json", folder / "merges.txt")
 
 
@@ -158,8 +158,8 @@ def _pattern(cutter, path):
                 if split.get("pattern") == {"Regex": pattern} and like_findall:
                     return pattern
     raise ValueError(f"{path}: pre_tokenizer is {_short(cutter)}; want ByteLevel with "
-                     "add_prefix_space false, or a Split by the pattern of GPT-2 or Llama 3 and "
-                     "then such a ByteLevel. minidl cuts words only in these ways")
+                     "add_prefix_space false, or a Split by the pattern of GPT-2 or Llama 3, "
+                     "followed by such a ByteLevel. minidl cuts words only in these ways")
 
 
 def _special(added, path):
@@ -195,12 +195,12 @@ def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
     there = {*ids.values(), *special.values()}
     if len(there) < len(ids) + len(special) or max(there) >= len(there):
         missing = next(i for i in range(len(there) + 1) if i not in there)
-        raise ValueError(f"{vocab_path}: {len(ids) + len(special)} tokens, but none has the id "
-                         f"{missing}; want the ids 0 to {len(ids) + len(special) - 1}, each once")
+        raise ValueError(f"{vocab_path}: none of the {len(ids) + len(special)} tokens has the id "
+                         f"{missing}; want each id from 0 to {len(ids) + len(special) - 1} once")
     tokens = {name: _spelled(name, vocab_path) for name in ids}
     for byte, character in enumerate(CHARACTERS):
         if character not in ids:
-            raise ValueError(f"{vocab_path}: no token {character!r}, which is byte {byte}; want "
+            raise ValueError(f"{vocab_path} has no token {character!r} for byte {byte}; want "
                              "all 256 bytes, so that every text can be written")
     merges, seen = [], {}
     for place, pair in pairs:
@@ -213,10 +213,10 @@ def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
             if name not in tokens:
                 raise ValueError(f"{merges_path}: {place} joins {_short(left)} and {_short(right)},"
                                  f" but {vocab_path.name} has no token {_short(name)}. One of the "
-                                 "files is damaged, or they are of two models")
+                                 "files is damaged, or the files belong to different models")
         if (before := seen.setdefault((left, right), place)) is not place:
-            raise ValueError(f"{merges_path}: {place} joins {_short(left)} and {_short(right)}, as "
-                             f"{before} does; want each pair once")
+            raise ValueError(f"{merges_path}: {place} joins {_short(left)} and {_short(right)}, "
+                             f"but {before} joins them, too; want each pair once")
         merges.append((tokens[left], tokens[right]))
     made = {left + right for left, right in seen}
     for name, token in tokens.items():
@@ -230,8 +230,8 @@ def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
 def _ids(found, path):
     """Returns {characters: id} from a JSON object. Checks that the ids are different numbers."""
     if not isinstance(found, dict):
-        raise ValueError(f"{path}: the vocabulary is {_short(found)}; want an object of tokens and "
-                         "their ids")
+        raise ValueError(f"{path}: the vocabulary is {_short(found)}; want an object that has an "
+                         "id for each token")
     names = {}
     for name, i in found.items():
         if not _is_id(i):
@@ -289,7 +289,7 @@ def _json_of(path):
         if not isinstance(found, dict):
             raise ValueError(f"it has {_short(found)}; want an object")
     except RecursionError:
-        raise ValueError(f"{path}: the JSON is nested too deep; want a tokenizer's file"
+        raise ValueError(f"{path}: the JSON is nested too deeply; want a tokenizer's file"
                          ) from None
     except ValueError as error:  # JSONDecodeError names the line and the column
         raise ValueError(f"{path}: not a tokenizer's JSON ({error}); want a complete file"

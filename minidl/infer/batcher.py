@@ -11,8 +11,8 @@ A batch begins when the plan is free and one of three conditions is true. The fi
 max_batch requests wait. The second is that the oldest request has waited max_delay seconds. The
 third is that the Batcher is closing.
 
-A batch of n costs less than n batches of one, because the weights are read once. While the plan
-runs, new requests wait for the next batch.
+A batch of n requests costs less than n batches of one request, because the weights are read once.
+While the plan runs, new requests wait for the next batch.
 
     L = lambda W    (Little 1961)    L: the mean number of requests inside the Batcher. lambda: the
                                      requests per second. W: the mean seconds that a request is
@@ -134,8 +134,8 @@ class Batcher:
             if self._closing:
                 raise RuntimeError("Batcher: this Batcher is closed; make a new one")
             if len(self._queue) >= self.max_waiting:
-                raise RuntimeError(f"Batcher: {len(self._queue)} requests wait already, and "
-                                   "max_waiting allows no more. Requests come faster than the "
+                raise RuntimeError(f"Batcher: {len(self._queue)} requests are waiting, and "
+                                   "max_waiting does not allow more. Requests come faster than the "
                                    "plan answers. Send fewer requests, or raise max_waiting")
             now = self._count(1)
             self._queue.append((now, arrays, future))

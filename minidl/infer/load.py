@@ -6,7 +6,7 @@
 
 Independent arrivals are a Poisson process. The gaps between them are exponential, and past arrivals
 do not change the next gap. An open load does not wait for answers, so the queue of a slow server
-grows. A client that waits for each answer before its next request would hide this queue.
+grows. A client that waits for each answer before its next request hides this queue.
 
 Source: Little 1961; Schroeder, Wierman & Harchol-Balter 2006 (open and closed loads).
 Test: tests/infer/test_batcher.py   Tutorial: tutorials/20_inference.py

@@ -37,9 +37,9 @@ class Memory:
     """A memory plan. All numbers are bytes.
 
     offsets: where each value begins.
-    total: the arena's size if no values shared bytes.
+    total: the arena's size if no two values share bytes.
     arena: the arena's size.
-    bound: the smallest size that any plan could have."""
+    bound: a lower bound of the arena's size, for every plan."""
 
     offsets: tuple
     total: int
@@ -118,6 +118,6 @@ def check(lifetimes, offsets, meet=meet):
         for j in range(i):
             w, there = lifetimes[j], offsets[j]
             if meet(v, w) and at < there + w.n_bytes and there < at + v.n_bytes:
-                raise ValueError(f"memory: values {j} and {i} must not share bytes, but value {j} "
-                                 f"has bytes {there} to {there + w.n_bytes} of the arena and value "
-                                 f"{i} has bytes {at} to {at + v.n_bytes}: they overlap")
+                raise ValueError(f"memory: values {j} and {i} must not share bytes. In the "
+                                 f"arena, value {j} has the bytes {there} to {there + w.n_bytes}, "
+                                 f"and value {i} has the bytes {at} to {at + v.n_bytes}")

@@ -13,7 +13,7 @@ layer is faster with the copies, because the arena is in the caches.
 One launch from Python takes some microseconds. All the arithmetic of a small layer takes the same
 time. One launch in a replay takes a fraction of a microsecond. A line without a kernel runs as an
 eager op between two parts of the table.
-A CUDA graph is the same idea.   Test: tests/infer/test_program.py
+A CUDA graph uses the same idea on a GPU.   Test: tests/infer/test_program.py
 """
 
 import ctypes

@@ -23,7 +23,7 @@ There are four methods to choose the range of x:
                  values outside are clipped. Both cause errors
     kl           the range for which the histogram of x loses the least information
 
-Numbers are rounded to the nearest, ties to even, as in ONNX.
+A number is rounded to the nearest integer, and a tie to the even integer, as in ONNX.
 
     infer.quantize(graph, bits=8)    rounds only the weights. x is not rounded, so no calibration is
     infer.quantize(graph, bits=4)    needed. A layer with weights (n, k) reads `n k bits / 8` bytes
@@ -66,7 +66,7 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
         raise ValueError(f"quantize: got method={method!r} and bits={bits}; want a method of "
                          f"{', '.join(METHODS)}, and bits=None, 8 or 4. With bits=8 or 4 only the "
-                         "weights are rounded, which needs no calibration: leave out `calibrate`")
+                         "weights are rounded. This needs no calibration, so leave out `calibrate`")
     if calibrate is not None:
         # This import is inside of the function, because the passes import this file.
         from minidl.infer.passes.batch_norm import batch_norm
@@ -194,9 +194,10 @@ def observed(graph, batches, nodes, method):
         {n: [float(np.minimum(ends[n][0], x.min())), float(np.maximum(ends[n][1], x.max()))]}))
     wrong = [n for n in nodes if not np.isfinite(ends[n]).all()]
     if wrong:
-        raise ValueError(f"quantize: with the inputs in calibrate, the x of a {wrong[0].op} layer "
-                         f"has values from {ends[wrong[0]][0]} to {ends[wrong[0]][1]}; wanted "
-                         "finite values. Remove nan and inf from the inputs")
+        raise ValueError("quantize: with the inputs in calibrate, the input x of a "
+                         f"{wrong[0].op} layer has values from {ends[wrong[0]][0]} to "
+                         f"{ends[wrong[0]][1]}; wanted finite values. Remove nan and inf from the "
+                         "inputs")
     if method == "minmax":
         return {n: tuple(e) for n, e in ends.items()}
     counts = {n: np.zeros(BINS) for n in nodes}

@@ -187,12 +187,12 @@ def _compare(first, second):
     if len(first.nodes) != len(second.nodes):
         raise ValueError(f"trace: the model applied {len(first.nodes)} operations to the first "
                          f"input, but {len(second.nodes)} operations to a second input. In the "
-                         "model an `if` or a loop depends on the numbers in the input; a graph has "
-                         "the same operations for every input")
+                         "model an `if` or a loop depends on the numbers in the input. But a graph "
+                         "has the same operations for every input")
     for i, (a, b) in enumerate(zip(first.nodes, second.nodes)):
         where = f"trace: operation {i}, {a.op}"
         if a.op != b.op or not _equal(a.attributes, b.attributes):
-            raise ValueError(f"{where} with {a.attributes}, was {b.op} with {b.attributes} when "
+            raise ValueError(f"{where} with {a.attributes}, became {b.op} with {b.attributes} when "
                              "the model ran on a second input. In the model an `if` depends on the "
                              "numbers in the input, or a number was read from a tensor")
         for x, y in zip(a.inputs, b.inputs, strict=True):

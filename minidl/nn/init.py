@@ -108,7 +108,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     if not a - 2 * std <= mean <= b + 2 * std:
         raise ValueError("trunc_normal_ wants a mean that is at most 2 std outside of [a, b]; got "
                          f"mean={mean}, std={std}, [{a}, {b}]. With this mean, almost all values "
-                         "would be drawn again")
+                         "are drawn again")
     generator = generator or random.default_generator()
     values = generator.normal(tensor.shape, mean=mean, std=std)
     while (outside := (values < a) | (values > b)).any():

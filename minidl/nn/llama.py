@@ -198,8 +198,8 @@ class Llama(Module):
     def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
         T, mask, xp = ids.shape[-1], {}, self.token.weight._xp
         if T > self.context:
-            raise ValueError(f"Llama: a text may have at most {self.context} tokens, the context "
-                             f"of this model; got {T}")
+            raise ValueError(f"Llama: a text can have at most {self.context} tokens, because this "
+                             f"is the context of the model; got {T}")
         if positions is None:
             positions = np.arange(T)
         else:

@@ -113,8 +113,8 @@ class GPT(Module):
         """Returns the input of the first block, (N, T, width)."""
         T = ids.shape[-1]
         if T > self.context:
-            raise ValueError(f"GPT: a text may have at most {self.context} tokens, the context "
-                             f"of this model; got {T}")
+            raise ValueError(f"GPT: a text can have at most {self.context} tokens, because this "
+                             f"is the context of the model; got {T}")
         if positions is None:
             positions = self.positions(backend.xp_of([backend.array_of(ids)]), T)
         return self.drop(self.token(ids) + self.position(positions))

@@ -88,8 +88,8 @@ class Parameter(Tensor):
         the name of an attribute. Raises TypeError for another name."""
         for name, fact in facts.items():
             if name not in ("sharded_by", "copies", "part", "is_local", "compressed_by"):
-                raise TypeError(f"Parameter.declare: wanted sharded_by, copies, part, is_local or "
-                                f"compressed_by; got {name}")
+                raise TypeError("Parameter.declare: wanted one of the keywords sharded_by, copies, "
+                                f"part, is_local and compressed_by; got {name}")
             setattr(self, name, fact)
 
     def __deepcopy__(self, memo):

@@ -67,8 +67,9 @@ class _Recurrent(Module):
         input = wrapped(input)
         batched = input.ndim == 3
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
-            raise ValueError(f"{type(self).__name__}: input of shape {tuple(input.shape)}, want "
-                             f"(L, N, {self.input_size}) or (L, {self.input_size})")
+            raise ValueError(f"{type(self).__name__}: input must have the shape (L, N, "
+                             f"{self.input_size}) or (L, {self.input_size}); got "
+                             f"{tuple(input.shape)}")
         x = input if batched else input.unsqueeze(1)
         x = x.transpose(0, 1) if batched and self.batch_first else x
         states = self._first_states(x, hx, batched)
@@ -100,8 +101,8 @@ class _Recurrent(Module):
         states = states if batched else [s.unsqueeze(1) for s in states]
         for s in states:
             if tuple(s.shape) != shape:
-                raise ValueError(f"{type(self).__name__}: first state of shape {tuple(s.shape)}, "
-                                 f"want {shape}: (layers * directions, N, H)")
+                raise ValueError(f"{type(self).__name__}: the first state must have the shape "
+                                 f"(layers * directions, N, H) = {shape}; got {tuple(s.shape)}")
         return states
 
     def _run(self, x, states, suffix):

@@ -248,8 +248,9 @@ def check_shapes(q, k, v, mask):
                 raise ValueError
     except ValueError:
         mask = "" if mask is None else f", attn_mask {mask.shape}"
-        raise ValueError(f"scaled_dot_product_attention: {shapes}{mask}; the leading dimensions "
-                         "must broadcast, and the mask must broadcast to (..., L, S)") from None
+        raise ValueError(f"scaled_dot_product_attention: {shapes}{mask}; the dimensions before "
+                         "the last two must broadcast, and the mask must broadcast to (..., number "
+                         "of queries, number of keys)") from None
     return lead
 
 
@@ -270,7 +271,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         times, left = divmod(query.shape[-3], key.shape[-3])
         if left or key.shape[-3] != value.shape[-3]:
             raise ValueError("scaled_dot_product_attention: key and value must have the same "
-                             "number of heads, and it must divide the number of query heads; got "
+                             "number of heads. It must divide the number of query heads; got "
                              f"{query.shape[-3]} query heads, {key.shape[-3]} key heads, "
                              f"{value.shape[-3]} value heads")
         key, value = (repeat_interleave(x, times, -3) for x in (key, value))
@@ -320,7 +321,7 @@ def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, attn_mask=No
     no gradient. is_causal, dropout_p: as in scaled_dot_product_attention."""
     check_probability(dropout_p, "self_attention")
     if qkv.ndim != 3 or qkv.shape[2] % (3 * n_heads):
-        raise ValueError(f"self_attention: qkv {tuple(qkv.shape)}, want (B, L, 3 C), where C is "
-                         f"divisible by {n_heads}, the number of heads")
+        raise ValueError("self_attention: qkv must have the shape (B, L, 3 C), and C must be "
+                         f"divisible by the number of heads, {n_heads}; got {tuple(qkv.shape)}")
     return SelfAttention.apply(qkv, attn_mask, n_heads=n_heads, is_causal=is_causal,
                                dropout_p=dropout_p, generator=generator)

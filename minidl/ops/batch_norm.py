@@ -221,7 +221,7 @@ def best_rung(x):
 def check_size(x):
     """Raises ValueError if x has more elements than a launch on a GPU can count in an int."""
     if x.size > LARGEST:
-        raise ValueError(f"batch_norm: on a GPU x may have at most {LARGEST} elements; got "
+        raise ValueError(f"batch_norm: on a GPU the input can have at most {LARGEST} elements; got "
                          f"{x.size}. Use a smaller batch")
 
 
@@ -242,8 +242,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
                              "got None")
     n = math.prod(input.shape) // max(input.shape[1], 1)
     if training and n <= 1:
-        raise ValueError(f"batch_norm: training wants more than one value per channel; got {n}, "
-                         f"for an input of shape {tuple(input.shape)}")
+        raise ValueError(f"batch_norm: training wants more than one value in each channel; got {n} "
+                         f"in an input of shape {tuple(input.shape)}")
     running = [backend.array_of(v) for v in (running_mean, running_var)]
     return BatchNorm.apply(input, weight, bias, running=running,
                            training=training, momentum=momentum, eps=eps)

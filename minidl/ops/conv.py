@@ -83,15 +83,16 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
     given = f"{op}: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {groups}"
     dims = "H, W" if n_dims == 2 else "L"
     if len(w.shape) != n_dims + 2 or len(x.shape) not in (n_dims + 1, n_dims + 2):
-        raise ValueError(f"{given}; want an input (N, C, {dims}) or (C, {dims}), and a weight "
-                         f"(O, C / groups, {'kh, kw' if n_dims == 2 else 'k'})")
+        raise ValueError(f"{given}; want an input of shape (N, C, {dims}) or (C, {dims}), and a "
+                         f"weight of shape (O, C / groups, {'kh, kw' if n_dims == 2 else 'k'}). C "
+                         "is the number of input channels, and O the number of output channels")
     if groups < 1 or w.shape[0] % groups or w.shape[1] * groups != x.shape[-n_dims - 1]:
         raise ValueError(f"{given}; want {w.shape[1] * groups} input channels (weight.shape[1] * "
-                         f"groups), and a number of output channels divisible by {groups}, the "
-                         "number of groups")
+                         "groups). The number of output channels must be divisible by the number "
+                         f"of groups, {groups}")
     if b is not None and tuple(b.shape) != (w.shape[0],):
-        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},), one number for each "
-                         "output channel")
+        raise ValueError(f"{op}: bias must have the shape ({w.shape[0]},), one number for each "
+                         f"output channel; got {tuple(b.shape)}")
     if min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{op}: stride {stride} and dilation {dilation} must be at least 1")
     batched = len(x.shape) == n_dims + 2

@@ -268,6 +268,6 @@ def check(shape, rung, dtype):
                          "rungs 1 to 5")
     s = shape
     if max(s.N * s.R * s.Q, s.C * s.H * s.W, s.G * s.M * s.C * s.U * s.V) > LARGEST:
-        raise ValueError(f"convolution: {shape} is too large for a launch, which may have at most "
-                         f"{LARGEST} pixels, weights, or elements in one group of an image. Use a "
-                         "smaller batch")
+        raise ValueError(f"convolution: a launch can have at most {LARGEST} pixels, {LARGEST} "
+                         f"weights, and {LARGEST} elements in one group of an image; got {shape}. "
+                         "Use a smaller batch")

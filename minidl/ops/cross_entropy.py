@@ -57,9 +57,10 @@ def check_targets(xp, op, x, target, ignore_index):
     (cuda/index_check.py). Until then an invalid target counts as ignored."""
     want = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if x.ndim == 0 or x.dtype.kind != "f" or target.dtype.kind not in "iu" or target.shape != want:
-        raise ValueError(f"{op}: input {x.shape} of {x.dtype}, target {target.shape} of "
-                         f"{target.dtype}; want a floating input (N, C, d1, ...) or (C,), and an "
-                         "integer target (N, d1, ...) or ()")
+        raise ValueError(f"{op}: input must have a floating dtype and the shape (N, C, d1, ...) or "
+                         "(C,), where C is the number of classes. target must have an integer "
+                         f"dtype and the shape (N, d1, ...) or (); got input {x.shape} of "
+                         f"{x.dtype}, target {target.shape} of {target.dtype}")
     target = target.reshape(-1)
     n_classes = x.shape[0 if x.ndim == 1 else 1]
     if xp is not np:
@@ -67,9 +68,9 @@ def check_targets(xp, op, x, target, ignore_index):
     classes = xp.where(target != ignore_index, target, 0)
     if target.size and not (0 <= int(classes.min()) and int(classes.max()) < n_classes):
         bad = classes[(classes < 0) | (classes >= n_classes)]
-        raise IndexError(f"{op}: target {int(bad[0])} is no class: the input {x.shape} has "
-                         f"{n_classes} classes, 0 to {n_classes - 1} (ignore_index is "
-                         f"{ignore_index})")
+        raise IndexError(f"{op}: target {int(bad[0])} is no class. The input {x.shape} has the "
+                         f"classes 0 to {n_classes - 1}. Only one other number is allowed, "
+                         f"ignore_index = {ignore_index}")
     return target
 
 
@@ -263,8 +264,9 @@ def soft_cross_entropy(input, target, weight, reduction, label_smoothing):
     """Cross entropy with probabilities as targets. This case is rare, so it is written with other
     ops and has no Function of its own. The target can have a gradient, too."""
     if tuple(target.shape) != tuple(input.shape):
-        raise ValueError(f"cross_entropy: input {tuple(input.shape)}, target {tuple(target.shape)} "
-                         "of probabilities; want equal shapes, or integer targets (N, d1, ...)")
+        raise ValueError("cross_entropy: a target of probabilities must have the input's shape, "
+                         f"{tuple(input.shape)}; got {tuple(target.shape)}. A target of class "
+                         "numbers must have an integer dtype")
     dim = 0 if input.ndim == 1 else 1
     n_classes = input.shape[dim]
     wanted = target

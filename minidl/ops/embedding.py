@@ -109,10 +109,10 @@ class Embedding(Function):
             index = checked("embedding", index, n)
         elif index.size and not (0 <= int(index.min()) and int(index.max()) < n):
             raise IndexError(f"embedding: indices from {int(index.min())} to {int(index.max())}, "
-                             f"but the weight {w.shape} has rows 0 to {n - 1}")
+                             f"but the weight {w.shape} has the rows 0 to {n - 1}")
         if padding_idx is not None and not -n <= padding_idx < n:
-            raise IndexError(f"embedding: padding_idx must be from {-n} to {n - 1}, a row of the "
-                             f"weight {w.shape}; got {padding_idx}")
+            raise IndexError(f"embedding: padding_idx must be from {-n} to {n - 1}, because the "
+                             f"weight {w.shape} has {n} rows; got {padding_idx}")
         self.n_rows, self.padding_idx = n, padding_idx
         self.save(index)
         return self.xp.take(w, index, axis=0)

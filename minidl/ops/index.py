@@ -33,8 +33,8 @@ def parts_of(x, index, op="getitem"):
     if isinstance(index, list) and any(
             i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, Tensor, np.ndarray))
             for i in index):
-        raise IndexError(f"{op}: as an index into shape {tuple(x.shape)}, a list of lists, slices "
-                         "or tensors has two meanings. Write x[a, b] for one index for each "
+        raise IndexError(f"{op}: a list of lists, slices or tensors has two meanings as an index "
+                         f"into shape {tuple(x.shape)}. Write x[a, b] for one index for each "
                          "dimension, or x[minidl.tensor(list)] for one array of indices")
     return (_part(x, index, op),)
 
@@ -59,8 +59,8 @@ def _part(x, i, op):
                          f"list, an array or a tensor; got {type(i).__name__}")
     kind, size = dtype.kind, dtype.itemsize
     if kind == "u" and size == 1:
-        raise IndexError(f"{op}: a uint8 index into shape {tuple(x.shape)} could be a mask or a "
-                         "list of positions; use .bool() for a mask, .long() for positions")
+        raise IndexError(f"{op}: a uint8 index into shape {tuple(x.shape)} can be a mask or a "
+                         "list of positions. Use .bool() for a mask, or .long() for positions")
     if kind not in "biu" or isinstance(i, Tensor) and kind != "b" and (kind, size) not in (
             ("i", 8), ("i", 4)):
         raise IndexError(f"{op}: an index into shape {tuple(x.shape)} must be a tensor of int64, "

@@ -25,8 +25,8 @@ def write(x, op, value):
     """Computes op(x.array, value) and writes it into x's memory, outside of the graph. Returns x.
     Raises RuntimeError if x requires a gradient and a graph is recorded."""
     if is_grad_enabled() and x.requires_grad:
-        raise RuntimeError("an in-place operation would change a tensor that requires a gradient; "
-                           "use `with minidl.no_grad():`, or make a new tensor")
+        raise RuntimeError("an in-place operation must not change a tensor that requires a "
+                           "gradient; use `with minidl.no_grad():`, or make a new tensor")
     op(x.array, backend.array_of(value), out=x.array, casting="same_kind")
     x.version += 1
     return x
@@ -54,12 +54,13 @@ def become(x, name, op):
     RuntimeError for a view: the write changes the tensor that owns the memory, but the graph does
     not record this change."""
     if x.is_leaf and x.requires_grad:
-        raise RuntimeError(f"{name} would change a leaf that requires a gradient; call it under "
-                           "`with minidl.no_grad():`")
+        raise RuntimeError(f"{name} must not change a leaf that requires a gradient; call "
+                           f"{name} under `with minidl.no_grad():`")
     if x.array.base is not None and x._memory is not None:
-        raise RuntimeError(f"{name} would change a view (a slice, a reshape, a transpose). Its "
-                           "memory belongs to another tensor, and the graph would not record that "
-                           "this tensor changes. Write into the other tensor, or into x.clone()")
+        raise RuntimeError(f"{name} must not change a view (a slice, a reshape, a transpose). The "
+                           "memory of a view belongs to another tensor, and the graph does not "
+                           "record that the other tensor changes. Write into the other tensor, or "
+                           "into x.clone()")
     before = Tensor._from(x.array.copy(), x.grad_fn, x.slot)
     y = check_fit(op(before), x, name).to(x.dtype)
     _copy(None, y.array, x.array, "same_kind")
@@ -146,13 +147,13 @@ def _assign(x, parts, value, places):
     the Tensors in the index. Raises RuntimeError for a leaf that requires a gradient, and for a
     view."""
     if x.is_leaf and x.requires_grad:
-        raise RuntimeError("an assignment would change elements of a leaf that requires a "
+        raise RuntimeError("an assignment must not change elements of a leaf that requires a "
                            "gradient; use `with minidl.no_grad():`, or write into x.clone()")
     if x.array.base is not None:
-        raise RuntimeError("an assignment would change elements of a view (a slice, a reshape, a "
-                           "transpose). Its memory belongs to another tensor, and the graph would "
-                           "not record that this tensor changes. Write into the other tensor, or "
-                           "into x.clone()")
+        raise RuntimeError("an assignment must not change elements of a view (a slice, a reshape, "
+                           "a transpose). The memory of a view belongs to another tensor, and the "
+                           "graph does not record that the other tensor changes. Write into the "
+                           "other tensor, or into x.clone()")
     y = Setitem.apply(x, value, index=parts)
     note(y, places)
     _take_the_place(x, y)

@@ -202,4 +202,5 @@ def check_normalized_shape(op, x, shape, w, b):
                          f"normalized_shape {shape} and an input of shape {x.shape}")
     for name, v in (("weight", w), ("bias", b)):
         if v is not None and v.shape != shape:
-            raise ValueError(f"{op}: {name} {v.shape}, want {shape}, the normalized_shape")
+            raise ValueError(f"{op}: {name} must have the shape normalized_shape, "
+                             f"{shape}; got {v.shape}")

@@ -62,8 +62,8 @@ class Linear(Function):
             if x.dtype != b.dtype:
                 same_dtype("linear", x, b, "input", "bias")
             if b.shape != (w.shape[0],):
-                raise ValueError(f"linear: bias {b.shape}, want ({w.shape[0]},), one for each row "
-                                 f"of the weight {w.shape}")
+                raise ValueError(f"linear: bias must have the shape ({w.shape[0]},), because the "
+                                 f"weight {w.shape} has {w.shape[0]} rows; got {b.shape}")
         self.x_shape, self.ours = x.shape, fits(x, w)
         x = as_matrix(x)
         self.save(x if self.needs[1] else None, w if self.needs[0] else None)

@@ -66,7 +66,7 @@ def same_dtype(op, a, b, name_a="input", name_b="other"):
     other has float64, a promotion to float64 halves the speed, and the user does not notice why."""
     if a.dtype != b.dtype:
         raise TypeError(f"{op}: {name_a} is {a.dtype}, {name_b} is {b.dtype}; both must have the "
-                        f"same dtype, cast one with .to(...) or .astype(...)")
+                        f"same dtype. Cast one of them with .to(...) or .astype(...)")
 
 
 class MatMul(Function):
@@ -79,8 +79,7 @@ class MatMul(Function):
         same_dtype("matmul", a, b)
         if not (a.ndim and b.ndim and a.shape[-1] == b.shape[max(b.ndim - 2, 0)]):
             raise ValueError(f"matmul: shapes {a.shape} @ {b.shape}; want (..., n, k) @ (..., k, m)"
-                             ". The last size of the first shape must equal the second to last "
-                             "size of the second shape (or its only size, if it is 1-d)")
+                             " or (..., n, k) @ (k,). The two sizes k must be equal")
         self.save(a if self.needs[1] else None, b if self.needs[0] else None)
         self.vectors = a.ndim == 1, b.ndim == 1
         self.b_is_shared = b.ndim <= 2  # True if all matrices of a have the same b

@@ -99,20 +99,21 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     weight and adds bias. input (N, C, ...); weight and bias (C,), or None."""
     check_channels("group_norm", input, weight=weight, bias=bias)
     if num_groups < 1 or input.shape[1] % num_groups:
-        raise ValueError(f"group_norm: wants a number of channels divisible by {num_groups}, the "
-                         f"number of groups; got {input.shape[1]} channels (input "
-                         f"{tuple(input.shape)})")
+        raise ValueError("group_norm: the number of channels must be divisible by the number of "
+                         f"groups, {num_groups}; got {input.shape[1]} channels in an input of "
+                         f"shape {tuple(input.shape)}")
     return GroupNorm.apply(input, weight, bias, n_groups=num_groups, eps=eps)
 
 
 def check_channels(op, input, **per_channel):
     _want_floating(op, input)
     if len(input.shape) < 2:
-        raise ValueError(f"{op}: input {tuple(input.shape)}, want (N, C, ...)")
+        raise ValueError(f"{op}: input must have the shape (N, C, ...); got {tuple(input.shape)}")
     for name, v in per_channel.items():
         if v is not None and tuple(v.shape) != (input.shape[1],):
-            raise ValueError(f"{op}: {name} {tuple(v.shape)}, want ({input.shape[1]},), one for "
-                             f"each channel of the input {tuple(input.shape)}")
+            raise ValueError(f"{op}: {name} must have the shape ({input.shape[1]},), one number "
+                             f"for each channel of the input {tuple(input.shape)}; got "
+                             f"{tuple(v.shape)}")
 
 
 def _want_floating(op, input):

@@ -228,7 +228,7 @@ def launch(name, arrays, result, shape, window, rung, form):
     if rung != "cpu":
         count, file = result.size, FILE
         if max(count, n * channels * h * w) > LARGEST:
-            raise ValueError(f"{name}: on a GPU x may have at most {LARGEST} elements; got "
+            raise ValueError(f"{name}: on a GPU the input can have at most {LARGEST} elements; got "
                              f"images of shape {shape}. Use a smaller batch")
     else:
         count, file = n * channels, on_cpu(FILE)
@@ -410,8 +410,8 @@ def _on_batch(op, x, function, kinds="f", **options):
     """Applies a Function to x (N, C, H, W). (C, H, W) counts as a batch of one image. kinds: the
     letters of NumPy for the kinds of dtypes that are allowed."""
     if len(x.shape) not in (3, 4) or not (backend.is_floating(x.dtype) or x.dtype.kind in kinds):
-        raise ValueError(f"{op}: input {tuple(x.shape)} of {x.dtype}, want floating (N, C, H, W) "
-                         "or (C, H, W)")
+        raise ValueError(f"{op}: input must have a floating dtype, and the shape (N, C, H, W) or "
+                         f"(C, H, W); got {tuple(x.shape)} of {x.dtype}")
     if len(x.shape) == 3:
         y = function.apply(unsqueeze(x, 0), **options)
         return tuple(part.squeeze(0) for part in y) if isinstance(y, tuple) else y.squeeze(0)

@@ -26,8 +26,8 @@ class Reshape(Function):
         self.name, self.shape = name, x.shape
         y = x.reshape(shape)
         if name == "view" and x.size and not backend.same_memory(y, x):
-            raise ValueError(f"view: a tensor of shape {x.shape} and strides {x.strides} (bytes) "
-                             f"has no view of shape {y.shape} without a copy; use reshape")
+            raise ValueError(f"view: a tensor of shape {x.shape} with strides of {x.strides} bytes "
+                             f"cannot get the shape {y.shape} without a copy; use reshape")
         return y
 
     def backward(self, gy):

@@ -156,7 +156,7 @@ class LRScheduler:
                              f"minidl; got a dict with the keys {sorted(state)}")
         if (len(state["steps"]), len(state["lr"])) != (n_parts, n):
             raise ValueError(f"load_state_dict: this {name} has {n_parts - 1} schedules inside and "
-                             f"{n} parameter groups, the state has {len(state['steps']) - 1} "
+                             f"{n} parameter groups, but the state has {len(state['steps']) - 1} "
                              f"schedules inside and {len(state['lr'])} groups")
         for part, step, base in zip(self._parts(), state["steps"], state["base_lrs"], strict=True):
             part.last_epoch, part.base_lrs = step, list(base)
@@ -457,8 +457,8 @@ class OneCycleLR(_WithMomentum):
     def _now(self, group, step, which):
         """Returns the lr (which = 0) or the momentum (which = 1) of a group at this step."""
         if step > self.total_steps:
-            raise ValueError(f"OneCycleLR wants at most {self.total_steps} steps, the length of "
-                             f"its cycle; got step {step}")
+            raise ValueError(f"OneCycleLR wants at most {self.total_steps} steps, because its "
+                             f"cycle has this length; got step {step}")
         start = 0.0
         for last, *names in self.phases:
             if step <= last or last == self.phases[-1][0]:
@@ -574,7 +574,7 @@ class SequentialLR(_Composed):
     def __init__(self, optimizer: HasGroups, schedulers: Sequence[LRScheduler],
                  milestones: Sequence[int]):
         if len(milestones) != len(schedulers) - 1:
-            raise ValueError(f"SequentialLR wants one milestone fewer than schedulers, got "
+            raise ValueError(f"SequentialLR: for n schedulers, want n - 1 milestones; got "
                              f"{len(milestones)} milestones for {len(schedulers)} schedulers")
         super().__init__(optimizer, schedulers)
         self.milestones = milestones

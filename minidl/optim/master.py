@@ -30,7 +30,7 @@ def use_master_weights(optimizer: Optimizer):
     `optimizer.low` becomes {master: parameter}. Returns the optimizer. Raises RuntimeError after
     the first step, because the state then belongs to the 2-byte parameters."""
     if optimizer.state:
-        raise RuntimeError("use_master_weights must come before the first step: the optimizer "
+        raise RuntimeError("use_master_weights must come before the first step, but the optimizer "
                            "already has state for its 2-byte parameters")
     for group in optimizer.param_groups:
         for i, p in enumerate(group["params"]):

@@ -218,7 +218,7 @@ class Optimizer:
         given = [len(g["params"]) for g in state_dict["param_groups"]]
         if sizes != given:
             raise ValueError(f"load_state_dict: the groups of this optimizer have {sizes} "
-                             f"parameters, the groups of the state have {given}")
+                             f"parameters, but the groups of the state have {given}")
         for group in state_dict["param_groups"]:
             self._check_options(group)
         loaded, masters = {}, {}
@@ -254,7 +254,7 @@ class Optimizer:
                          and not (value is False and k in PYTORCH_OPTIONS))
         if strange:
             raise ValueError(f"load_state_dict: {type(self).__name__} has no option {strange}; it "
-                             f"has {sorted(self.defaults)}. Is it another optimizer's state?")
+                             f"has {sorted(self.defaults)}. Is this another optimizer's state?")
 
     def parameters(self) -> list[Tensor]:
         """Returns the tensors that step() updates, in order. If a parameter has a master weight,

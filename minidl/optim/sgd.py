@@ -104,7 +104,7 @@ def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.
         momentum = momentum or 1.0  # not 0, because momentum 0 means no velocities
     if bool(momentum) != (velocities is not None):
         given = "not given" if velocities is None else "given"
-        raise ValueError("sgd wants velocities if momentum is not 0, and no velocities if it is 0; "
+        raise ValueError("sgd wants velocities only if momentum is not 0; "
                          f"got momentum={momentum}, velocities {given}")
     xp = backend.xp_of([*weights, *grads], "sgd")
     sizes = same_sizes("sgd", weights, grads, *(a for a in (velocities, low) if a is not None))

@@ -37,7 +37,7 @@ def test_the_others_say_why_they_have_none(name, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         (getattr(module, "options", None) or module.main)()
     assert stopped.value.code == 2
-    assert "this benchmark runs on the CPU alone: " in capsys.readouterr().err
+    assert "this benchmark runs only on the CPU: " in capsys.readouterr().err
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys):

@@ -141,7 +141,7 @@ def test_without_a_compiler_the_answer_names_one_to_install(command, tmp_path):
     "call, words",
     [
         (lambda: nn.MLP(64, 32, 10)(np.zeros((5, 63), "f4")), "(5, 63), weight (32, 64); want"),
-        (lambda: nn.GPT(256, 8, 1, 1, 16)(np.zeros((2, 9), int)), "at most 8 tokens, the context"),
+        (lambda: nn.GPT(256, 8, 1, 1, 16)(np.zeros((2, 9), int)), "at most 8 tokens, because"),
         (lambda: minidl.rand(3, 4) @ minidl.rand(3, 4), "matmul: shapes (3, 4) @ (3, 4); want"),
         (lambda: minidl.rand(3, 4) + minidl.rand(5), "shapes (3, 4) and (5,) do not broadcast"),
         (lambda: F.cross_entropy(minidl.rand(4, 10), np.array([10] * 4)), "target 10 is no class"),

@@ -136,7 +136,7 @@ def test_an_unknown_language_is_an_error(monkeypatch):
 
 def test_what_is_put_in_is_translated_in_its_turn(zh):
     assert tr("no dropout, 4 segments: the random numbers after backward differ from a run without "
-              "recompute. Set the generator back to where it stood").startswith("没有 dropout")
+              "recompute. Set the generator back to its old state").startswith("没有 dropout")
     assert tr("  FAILED  ") == "  未通过  "
     assert tr("checking work/07_ring.py") == "正在检查 work/07_ring.py"
     assert tr("no such message") == "no such message" and tr(None) is None

@@ -56,7 +56,7 @@ def test_the_last_cell_runs_what_the_script_launches():
     made = notebook.notebook(text, "x.py")
     assert made["cells"][-1]["source"] == "notebook.run(main, OPTIONS, ranks=4)"
     assert made["cells"][0]["source"].startswith("# 07 Data parallel training on a ring.")
-    with pytest.raises(exercise.ExerciseError, match="want a tutorial, a script that calls"):
+    with pytest.raises(exercise.ExerciseError, match="want a script that calls"):
         notebook.notebook('"""A script."""\nx = 1\n', "x.py")
 
 

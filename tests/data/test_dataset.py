@@ -78,7 +78,7 @@ def test_a_stream_is_cut_into_batches():
         [0, 1, 2], [3, 4, 5]]
     with pytest.raises(TypeError, match="a stream, has no len"):
         assert len(loader)
-    with pytest.raises(ValueError, match="none for a stream"):
+    with pytest.raises(ValueError, match="stream, want none of these"):
         data.DataLoader(Stream(7), 3, shuffle=True)
 
 

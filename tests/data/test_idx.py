@@ -54,7 +54,7 @@ def test_gzip_is_told_by_content_not_by_name(tmp_path):
         (GOLDEN[:9], "truncated: a header of 2 sizes has 12 bytes; got 9"),
         (GOLDEN[:-1], r"truncated: a file of shape \(2, 3\) with 2-byte elements has 24 b.*got 23"),
         (GOLDEN + b"\0", "longer than its header says"),
-        (b"\x89PNG\r\n", "not an IDX file: wanted 00 00 and a type among .*; got 89 50 4e 47"),
+        (b"\x89PNG\r\n", "not an IDX file: its first .* 00 00 and one of .*; got 89 50 4e 47"),
         (b"\0\0\x0a\x01" + bytes(8), "not an IDX file"),  # no such type
         (GOLDEN[3::-1] + GOLDEN[4:], "not an IDX file"),  # a little-endian magic number
         (gzip.compress(GOLDEN)[:-6], "damaged gzip file"),

@@ -119,7 +119,7 @@ def test_neighbours_dealt_to_the_ranks_do_not_wait(size):
 
 
 def test_a_sample_that_does_not_fit_is_named():
-    with pytest.raises(ValueError, match="sample 1 has 9 tokens, and a batch or row has room for"):
+    with pytest.raises(ValueError, match="sample 1 has 9 tokens, but a batch or a row has room"):
         lengths.packs([3, 9], 8)
     with pytest.raises(ValueError, match="either batch_size or tokens"):
         lengths.pools([3, 9])

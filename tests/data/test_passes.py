@@ -56,5 +56,5 @@ def test_a_loader_that_does_not_know_its_position_is_refused():
 
 
 def test_an_epoch_without_a_batch_is_an_error():
-    with pytest.raises(ValueError, match="an epoch of 1 samples has no batch of 1 for each of 2"):
+    with pytest.raises(ValueError, match="1 samples are too few for a batch of 1 on each of 2"):
         next(passes(1, 1, 1, 2, tail="drop"))

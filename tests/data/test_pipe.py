@@ -132,7 +132,7 @@ def test_a_fault_in_parse_is_raised_and_a_killed_program_is_named():
         simulate(1, body, "echo one", 1, {})
     with pytest.raises(RuntimeError, match="was ended by SIGKILL.*may be incomplete"):
         simulate(1, body, "echo 1; kill -9 $$", 1, {})
-    with pytest.raises(RuntimeError, match="rank 0: got an open file, which only one rank can"):
+    with pytest.raises(RuntimeError, match="rank 0: got an open file, but only one rank can"):
         simulate(2, body, io.BytesIO(b""), 1, {})
     with pytest.raises(RuntimeError, match="batch must be at least 1, got 0"):
         simulate(1, body, "true", 0, {})

@@ -153,11 +153,11 @@ def test_a_finished_epoch_resumes_as_nothing_left():
 def test_wrong_arguments_are_named():
     with pytest.raises(TypeError, match="a number of samples or a dataset .* got generator"):
         DistributedSampler(i for i in range(3))
-    with pytest.raises(TypeError, match="once each; got"):
+    with pytest.raises(TypeError, match="only one rank .* got"):
         DistributedSampler(5, 0, rank=1)
     with pytest.raises(ValueError, match="got rank 3 of size 3"):
         DistributedSampler(5, 3, 3)
     with pytest.raises(ValueError, match="pad, drop, uneven; got 'keep'"):
         DistributedSampler(5, tail="keep")
-    with pytest.raises(ValueError, match="rank 1: .* of 9 samples, but this one has 10"):
+    with pytest.raises(ValueError, match="rank 1: .* of 9 samples, but this dataset has 10"):
         DistributedSampler(10, 1, 2).load_state_dict(DistributedSampler(9).state_dict())

@@ -138,7 +138,7 @@ def test_too_many_that_wait_are_refused_and_a_cancelled_one_does_not_run():
         first = b.submit(request(0))
         assert gate.entered.wait(30)
         kept, gone = b.submit(request(1)), b.submit(request(2))
-        with pytest.raises(RuntimeError, match="2 requests wait already"):
+        with pytest.raises(RuntimeError, match="2 requests are waiting"):
             b.submit(request(3))
         assert gone.cancel() and not first.cancel()
         gate.open.set()

@@ -140,7 +140,7 @@ def test_texts_in_one_row_see_nothing_of_each_other():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="at most 10 tokens, the context of this model; got 11"):
+    with pytest.raises(ValueError, match="at most 10 tokens, because .* context .*; got 11"):
         llama()(np.zeros((1, 11), int))
     with pytest.raises(ValueError, match="got n_heads=4, n_kv_heads=3, head_width=4"):
         llama(n_kv_heads=3)

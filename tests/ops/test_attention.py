@@ -145,7 +145,7 @@ def test_errors_name_the_shapes():
     q, k, v = qkv((2,), 4, 5)
     with pytest.raises(ValueError, match=r"got .*query \(2, 4, 3\), key \(2, 5, 4\)"):
         F.scaled_dot_product_attention(q, v, k)
-    with pytest.raises(ValueError, match=r"attn_mask \(4, 4\); the leading dimensions"):
+    with pytest.raises(ValueError, match=r"attn_mask \(4, 4\); the dimensions before"):
         F.scaled_dot_product_attention(q, k, v, np.ones((4, 4), bool))
     with pytest.raises(TypeError, match="query is float64, value is float32"):
         F.scaled_dot_product_attention(q, k, minidl.Tensor(v.numpy().astype(np.float32)))

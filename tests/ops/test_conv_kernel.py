@@ -349,7 +349,7 @@ def test_more_than_a_launch_counts_is_refused():
     shape = conv_kernel.Shape(*[1] * len(conv_kernel.Shape._fields))
     conv_kernel.check(shape, 4, np.dtype("f4"))
     for too_large in dict(N=2**15, R=2**15, Q=2), dict(C=2**15, H=2**16), dict(G=2**16, M=2**15):
-        with pytest.raises(ValueError, match="is too large for a launch, .* at most 10"):
+        with pytest.raises(ValueError, match="a launch can have at most 10"):
             conv_kernel.check(shape._replace(**too_large), 4, np.dtype("f4"))
 
 

@@ -152,7 +152,7 @@ def test_views_give_what_their_copies_give():
 def test_a_target_that_is_no_class_is_named_before_the_launch():
     x = Tensor(normal((3, 5), "f4", 1))
     for bad in (5, -1):
-        with pytest.raises(IndexError, match=f"cross_entropy: target {bad} is no class: .* 0 to 4"):
+        with pytest.raises(IndexError, match=f"cross_entropy: target {bad} is no class. .* 0 to 4"):
             F.cross_entropy(x, Tensor(np.array([0, bad, 2])))
 
 

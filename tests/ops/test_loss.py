@@ -76,7 +76,7 @@ def test_backward_twice_with_retain_graph_adds_the_same_again():
 
 @pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
 def test_wrong_targets_are_named(loss):
-    with pytest.raises(IndexError, match=r"target 3 is no class: the input \(2, 3\) has 3 classes"):
+    with pytest.raises(IndexError, match=r"target 3 is no class. The input \(2, 3\) has .* 0 to 2"):
         loss(logits(2, 3), np.array([3, 0]))
     with pytest.raises(IndexError, match="target -1 is no class"):
         loss(logits(2, 3), np.array([0, -1]))
@@ -92,7 +92,7 @@ def test_unequal_shapes_are_refused():
     for loss in (F.mse_loss, F.l1_loss, F.binary_cross_entropy_with_logits):
         with pytest.raises(ValueError, match=r"input \(3, 1\), target \(3,\); want equal shapes"):
             loss(logits(3, 1), np.ones(3))
-    with pytest.raises(ValueError, match="of probabilities; want equal shapes"):
+    with pytest.raises(ValueError, match="a target of probabilities must have"):
         F.cross_entropy(logits(3, 2), np.ones(3))
     with pytest.raises(ValueError, match="label_smoothing .* got 2"):
         F.cross_entropy(logits(3, 2), np.zeros(3, int), label_smoothing=2)

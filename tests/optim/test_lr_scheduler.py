@@ -52,7 +52,7 @@ def test_a_schedule_resumes_from_its_state_alone():
 
 def test_sequential_wants_one_milestone_fewer_than_schedules():
     opt = sgd()
-    with pytest.raises(ValueError, match="one milestone fewer"):
+    with pytest.raises(ValueError, match="want n - 1 milestones"):
         ours.SequentialLR(opt, [ours.LinearLR(opt)], [3])
 
 

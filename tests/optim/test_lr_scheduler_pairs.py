@@ -164,8 +164,8 @@ def test_a_state_of_another_schedule_is_refused():
     mine, other = optimizers("SGD")
     step = ours.StepLR(mine, 3)
     chain = ours.ChainedScheduler([step, ours.ExponentialLR(mine, 0.9)])
-    with pytest.raises(ValueError, match="ChainedScheduler has 2 schedules inside and 2 parameter "
-                                         "groups, the state has 0 schedules inside and 2 groups"):
+    with pytest.raises(ValueError, match="ChainedScheduler has 2 schedules inside and 2 .* "
+                                         "groups, but the state has 0 .* inside and 2 groups"):
         chain.load_state_dict(step.state_dict())
     with pytest.raises(ValueError, match="wanted the result of StepLR.state_dict.. in minidl"):
         step.load_state_dict(theirs.StepLR(other, 3).state_dict())

@@ -61,8 +61,8 @@ def grade_01a(student):
 def _is_softmax(got, x, gy, what):
     """Raises Wrong unless got is gy times the softmax of x over the last dimension."""
     if isinstance(got, str):
-        raise Wrong(f"{what}: {got}. y and gy have shape {gy.shape}; next to x they need a last "
-                    "dimension of 1: y[..., None]")
+        raise Wrong(f"{what}: {got}. y and gy have shape {gy.shape}. To broadcast with x, they "
+                    "need a last dimension of 1: y[..., None]")
     if got is None:
         raise Wrong(f"{what}: backward returned None; return the gradient of x")
     if got.shape != x.shape:

@@ -98,8 +98,8 @@ def _traffic(traffic, n):
     for name in ("a", "b", "c", "bias"):
         loads = traffic[name][0]
         if loads != n:
-            raise Wrong(f"n = {n:,}: {loads:,} loads from {name}; one for each element is enough, "
-                        f"{n:,}. Does each thread compute only its own element?")
+            raise Wrong(f"n = {n:,}: {loads:,} loads from {name}, but {n:,} are enough, one "
+                        f"load for each element. Does each thread compute only its own element?")
     loads, stores = traffic["out"]
     if stores != n or loads:
         raise Wrong(f"n = {n:,}: {stores:,} stores to out and {loads:,} loads from it. Keep the "
@@ -143,7 +143,7 @@ def grade_02b(student):
                             "number: use //")
             if got * block < n:
                 raise Wrong(f"blocks({n:,}, {block}) is {got:,}: {got * block:,} threads. So "
-                            f"element {got * block:,} has none. Round up")
+                            f"element {got * block:,} has no thread. Round up")
             if (got - 1) * block >= n:
                 raise Wrong(f"blocks({n:,}, {block}) is {got:,}: the last block has no element. "
                             f"{-(-n // block):,} blocks are enough")
@@ -217,7 +217,7 @@ for (int i = threadIdx.x; i < n; i += blockDim.x) {
   out[i] = from_float<T>(sum > 0 ? sum : 0);
 }
 """,
-            "loads from a; one for each element is enough",
+            "one load for each element",
         ),
         "a semicolon is missing": (
             """
@@ -228,7 +228,7 @@ if (i < n) out[i] = a[i];
         ),
     },
     "02b": {
-        "rounds down": ("return n // block", "has none. Round up"),
+        "rounds down": ("return n // block", "has no thread. Round up"),
         "always one more": ("return n // block + 1", "the last block has no element"),
         "a float": ("return n / block", "a grid is a whole number"),
         "a block for every element": ("return n", "the last block has no element"),

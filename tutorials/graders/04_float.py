@@ -47,11 +47,11 @@ def grade_04a(student):
         for (got, whole), x, tree in zip(results, arrays, trees, strict=True):
             _is_sum(got, x, n, "Is every number in it, once?")
             if got != tree:
-                raise Wrong(f"{n} numbers: the sum is {got!r}; as a tree of neighbours it is "
+                raise Wrong(f"{n} numbers: the sum is {got!r}, but as a tree of neighbours it is "
                             f"{tree!r}. {_cause(n, arrays, [got for got, _ in results])}")
             if not whole:
-                raise Wrong(f"n = {n}: the sum is right, but x has changed: it overwrote the "
-                            "caller's numbers. Make a new array in each round")
+                raise Wrong(f"n = {n}: the sum is right, but x has changed: your code overwrote "
+                            "the caller's numbers. Make a new array in each round")
         yield f"{n} numbers: the bits of the tree"
 
 
@@ -83,22 +83,23 @@ def grade_04b(student):
         exact = math.fsum(x.tolist())
         error = abs(float(got) - exact) / exact
         if error > 2.01 * 2.0**-24:
-            raise Wrong(f"n = {n}: the relative error is {error * 2**24:.1f} u; Kahan's is at most "
-                        "2 u. Do you subtract the loss, with its sign, from the next number? Do "
-                        "you compute it from y, the number minus the loss before?")
+            raise Wrong(f"n = {n}: the relative error is {error * 2**24:.1f} u; the error of "
+                        "Kahan's sum is at most 2 u. Do you subtract the loss, with its sign, "
+                        "from the next number? Do you compute it from y, the number minus the loss "
+                        "before?")
         yield f"{n} numbers: within 2 u of the exact sum"
     (got,) = student.run(kahan_in_half, 0, 1)
     if float(got) != 2.0:
-        raise Wrong(f"1 and 4096 times 2^-12 in fp16 should give 2, got {got}: each small number "
-                    "is below half an ulp of the total")
+        raise Wrong(f"1 plus 4096 times 2^-12 in fp16 should give 2, got {got}. Each small "
+                    "number is less than half an ulp of the total, so a plain sum loses it")
     yield "fp16: 1 and 4096 times 2^-12 give 2"
     exact = [np.float16(math.fsum(x.tolist())) for x in halves(8, 100)]
     rounded = [k for k, x in enumerate(halves(8, 100)) if _kahan(x) != exact[k]]
     got = student.run(kahan_in_half, 8, 100)
     if all(got[k] == exact[k] for k in rounded):
-        raise Wrong("100 sums of 8 numbers in fp16: Kahan's sum in fp16 rounds the last digit "
-                    f"the other way {len(rounded)} times. This one is exact each time. Is it "
-                    "computed in float64? All of it must be in x's type")
+        raise Wrong("100 sums of 8 numbers in fp16: if Kahan's sum is computed in fp16, "
+                    f"{len(rounded)} of them have a wrong last digit. Your sum is exact each time. "
+                    "Is it computed in float64? All of it must be in x's type")
     yield "100 sums in fp16: added in fp16"
 
 

@@ -52,14 +52,14 @@ def _fits(student, widths, sizes, budget, least):
         why = ("do you try all cuts: segments of any length, kept and recomputed ones mixed?"
                if student.run(chosen, sizes, budget + 1) is None else
                "the peak may be equal to the budget: use <=, not <")
-        raise Wrong(f"{named}: got None, but some cut holds {least} bytes: {why}")
+        raise Wrong(f"{named}: got None, but there is a cut that holds {least} bytes: {why}")
     layers = [i for start, stop, _ in segments for i in range(start, stop)]
     if layers != list(range(len(widths) - 1)):
-        raise Wrong(f"{named}: {segments} does not hold every layer once, in order")
+        raise Wrong(f"{named}: {segments} must contain every layer once, in order")
     peak = _peak_by_ledger(widths, segments)
     if peak > budget:
-        raise Wrong(f"{named}: at its peak {segments} holds {peak} bytes by the ledger. That is "
-                    "more than the budget")
+        raise Wrong(f"{named}: at its peak {segments} holds {peak} bytes, counted by the ledger. "
+                    "That is more than the budget")
 
 
 # >>> reference
@@ -134,7 +134,7 @@ def grade_06b(student):
             _same(plain, got, f"{what}, {k} segments", p)
             if after != later:
                 raise Wrong(f"{what}, {k} segments: the random numbers after backward differ from "
-                            "a run without recompute. Set the generator back to where it stood")
+                            "a run without recompute. Set the generator back to its old state")
         yield f"{what}: gradients of x and all parameters, 1, 2 and 4 segments; the generator"
     _same(trained(None, 0.5, 2, 3.0)[0], student.run(trained, 0.5, 2, 3.0)[0], "3 times gy", 0.5)
     yield "another gradient gy"
@@ -153,8 +153,9 @@ def _same(plain, got, what, p):
             if wanted.shape == g.shape and np.allclose(g, 2 * wanted):
                 hint = ("It is twice the right one: minidl.grad returns the gradients, and "
                         "something else added them too (backward())")
-            raise Wrong(f"{what}: the gradient of {name} must be, bit for bit, the one without "
-                        f"recompute. Largest difference {np.abs(wanted - g).max():.3g}. {hint}")
+            raise Wrong(f"{what}: the gradient of {name} must be equal, bit for bit, to the "
+                        f"gradient without recompute. The largest difference is "
+                        f"{np.abs(wanted - g).max():.3g}. {hint}")
 
 
 # {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
@@ -237,7 +238,7 @@ return [(0, n - 1, False)]
         ),
         "leaves the generator where the replay ended": (
             {"self.generator.set_state(now)\n": ""},
-            "back to where it stood",
+            "back to its old state",
         ),
         "forgets gy": (
             {"self.block(x)\n": "self.block(x).sum()\n",
@@ -251,7 +252,7 @@ return [(0, n - 1, False)]
         ),
         "a new seed for every replay": (
             {"self.generator.set_state(self.place)\n": "minidl.manual_seed(0)\n"},
-            "back to where it stood",
+            "back to its old state",
         ),
     },
 }

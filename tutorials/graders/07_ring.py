@@ -129,15 +129,15 @@ def grade_07b(student):
             for rank, (into, messages, n_bytes, seconds) in enumerate(results):
                 if (into != (rank - 1) % p).any():
                     raise Wrong(f"rank {rank} of {p} received the array of rank {into[0]:.0f}, "
-                                f"wanted the one of rank {(rank - 1) % p}, its left neighbour")
+                                f"wanted the array of rank {(rank - 1) % p}, its left neighbour")
                 _expect_equal("messages", rank, p, messages, 1)
                 _expect_equal("bytes", rank, p, n_bytes, 4 * n)
                 if seconds > 1.01 * allowed:
                     raise Wrong(f"{p} ranks, {n:,} floats: no deadlock, but the messages go one "
                                 f"after the other: rank {rank} was ready after "
                                 f"{seconds * 1e6:.0f} modelled microseconds, "
-                                f"{seconds / allowed * 3:.1f} message times. Three are enough, for "
-                                "any p.")
+                                f"{seconds / allowed * 3:.1f} message times. Three message "
+                                "times are enough, for any p.")
         yield f"{p} ranks, 128, 1,001 and 100,000 floats: no deadlock, ledger, time"
 
 
@@ -209,8 +209,8 @@ def _is_mean(got, g, rank, p, i):
     if np.allclose(got, mean, rtol=bound, atol=bound):
         return
     if np.allclose(got, g.sum(0)):
-        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks. Return the mean: "
-                    "with a sum, the learning rate would grow with p")
+        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks. Return the mean, "
+                    "because a step along the sum grows with p")
     if np.array_equal(got, g[rank]):
         raise Wrong(f"rank {rank} of {p}: gradient {i} is still this rank's own. Did you copy the "
                     "result back to p.grad?")

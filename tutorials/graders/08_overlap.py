@@ -198,14 +198,15 @@ def _check_overlap(step):
         raise Wrong("no all-reduce was started in a whole step")
     first, backward_s = spans[0][0], LAYERS * LAYER_US * 1e-6
     if first[0] != LAYERS - 1:
-        raise Wrong(f"the first all-reduce carries layer {first[0]}, but layer {LAYERS - 1} "
-                    "arrived long before")
+        raise Wrong(f"the first all-reduce has the gradient of layer {first[0]}, but the gradient "
+                    f"of layer {LAYERS - 1} arrived long before")
     comm_s = sum(end - start for _, start, end in spans)
     share = (step_s - backward_s) / comm_s
     if share > 0.2:
         raise Wrong(f"{share:.0%} of the all-reduces' time came after backward. At most 20% is "
                     f"allowed. The first all-reduce started when {spans[0][1] / backward_s:.0%} of "
-                    "backward was done. Does your code wait for them before backward ends?")
+                    "backward was done. Does your code wait for all-reduces before backward "
+                    "ends?")
     return f"modelled: {share:.0%} of the all-reduces' time is exposed; layer {first[0]} goes first"
 
 

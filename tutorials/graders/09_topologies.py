@@ -31,11 +31,12 @@ def grade_09a(student):
         both = sorted(inner[0] & inner[1])
         if p % 2 == 0 and both:
             raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees, and will send most. For "
-                        "even p no rank has to be. Does the renaming exchange odd and even ranks?")
+                        "even p every rank can be a leaf in one tree. Does the renaming "
+                        "exchange odd and even ranks?")
         if p % 2 and both not in ([], [0]):
-            raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees. For odd p only rank 0 may "
-                        "be. For odd p the mirror image p-1-r of an odd rank is odd, so it is "
-                        "still a leaf. Did you try r+1?")
+            raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees. For odd p only rank 0 "
+                        "may be inner in both. For odd p the mirror image p-1-r of an odd rank "
+                        "is odd, so it is still a leaf. Did you try r+1?")
         yield f"{p} ranks: a binary tree of height {math.ceil(math.log2(p))}, inner in both: {both}"
     for p in (4, 5, 8):
         n = 240
@@ -44,7 +45,8 @@ def grade_09a(student):
                 raise Wrong(f"rank {rank} of {p}: the sum on both trees is wrong")
             if n_bytes > 2 * 8 * n:
                 k = n_bytes / (8 * n)
-                raise Wrong(f"rank {rank} of {p} sends {n_bytes:,} bytes, {k:g} K. 2 K are enough")
+                raise Wrong(f"rank {rank} of {p} sends {n_bytes:,} bytes, {k:g} times the "
+                            "size of x. 2 times the size is enough")
         yield f"{p} ranks: the right sum, no rank sends more than 2 K"
 
 

@@ -45,8 +45,8 @@ def may_pull(module, clocks, s):
     try:
         return {worker: bool(module.may_pull(clocks, worker, s)) for worker in clocks}
     except ValueError as error:  # min() or max() of an empty sequence
-        raise Wrong(f"clocks {clocks}: {error}. The slowest is the slowest of all workers, also of "
-                    "the one that asks: it may be the only one") from None
+        raise Wrong(f"clocks {clocks}: {error}. Take the slowest of all workers, also of the "
+                    "worker that asks: it may be the only one") from None
 
 
 CLOCKS = [
@@ -102,7 +102,8 @@ def grade_10a(student):
     weight = {s: student.run(served, s, [1, 1, 12], 8, 0.5, 96) for s in (2, 1000)}
     loss = {s: run[1] ** 2 / 2 for s, run in weight.items()}
     if not loss[2] < loss[1000]:
-        raise Wrong(f"the loss is {loss[2]:.3g}, not below the unbounded one, {loss[1000]:.3g}")
+        raise Wrong(f"with s = 2 the loss is {loss[2]:.3g}. It should be below the loss without a "
+                    f"bound, {loss[1000]:.3g}")
     yield f"loss with s = 2: {loss[2]:.2g}; without a bound: {loss[1000]:.2g}"
 
 
@@ -171,7 +172,7 @@ def grade_10b(student):
     yield "no waiting for workers that left; their pushes count"
     if student.run(left_by_all):
         raise Wrong("all workers have left, and none has pushed since the last step. The inbox is "
-                    "empty, so do not update (the mean would be 0 / 0)")
+                    "empty, so do not update: the mean of no gradients is 0 / 0")
     yield "no update when all have left and nothing was pushed"
 
 
@@ -199,8 +200,8 @@ def _one_update(made, mean, total, plain):
         raise Wrong("that is the sum of the gradients. Update with their mean")
     if np.allclose(got, plain):
         raise Wrong("that is the plain mean. Weight each gradient by its number of samples")
-    raise Wrong(f"the update is {got[0]:g}, the mean over all samples is {mean:g}: the sum of "
-                "n_samples * gradient, divided by the sum of n_samples")
+    raise Wrong(f"the update is {got[0]:g}, but the mean over all samples is {mean:g}: the sum "
+                "of n_samples * gradient, divided by the sum of n_samples")
 
 
 # {exercise: {name of the mistake: (the code of the region, words that its message must have)}}

@@ -97,7 +97,8 @@ def _check_bytes(moved, sizes):
     for lane, n_bytes in formula.items():
         if moved.get(lane, 0) != n_bytes:
             raise Wrong(f"{moved.get(lane, 0):,} bytes went {lane} in {STEPS} steps; the formula "
-                        f"says {n_bytes:,}: 2 a parameter in each step, none up in the first step")
+                        f"says {n_bytes:,}: 2 bytes for each parameter in each step, and none "
+                        "up in the first step")
 
 
 def _check_trace(all_spans, marks, n):
@@ -112,8 +113,9 @@ def _check_trace(all_spans, marks, n):
         updates, ups, downs = (by_bucket[lane].get(f"{i}", []) for lane in ("host", "up", "down"))
         for k, (start, end) in enumerate(ups):
             if start < updates[k][1] - slack:
-                raise Wrong(f"bucket {i}: its weights went up before their update, begun in step "
-                            f"{k}, had ended. In send_up(i, after), put that update's job in after")
+                raise Wrong(f"bucket {i}: its weights went up before the end of the update that "
+                            f"began in step {k}. In send_up(i, after), put that update's job in "
+                            "after")
             if k + 1 < len(updates) and updates[k + 1][0] < end - slack:
                 raise Wrong(f"bucket {i}: the update of step {k + 1} overwrote the weights while "
                             "they were on their way up. It must come after the copy")
@@ -130,14 +132,14 @@ def _check_trace(all_spans, marks, n):
             if order[first : first + n] != list(range(n))[::-1]:
                 raise Wrong(f"step {step + 1 + (lane == 'up')}: {what} in the order of buckets "
                             f"{order[first : first + n]}. Start with the last bucket: its gradient "
-                            "comes first. The others would wait behind the first bucket's gradient")
+                            "comes first. The gradient of the first bucket comes last")
 
 
 def _check_beside(beside, busy):
     updates = busy * (STEPS - 1) / STEPS  # no backward follows the last update
     if beside < 0.9 * updates:
-        raise Wrong(f"only {beside / updates:.0%} of the updates ran during backward. All except "
-                    "the last could. Does the device wait for more than the weights?")
+        raise Wrong(f"only {beside / updates:.0%} of the updates ran during backward. All updates "
+                    "except the last can do so. Does the device wait for more than the weights?")
 
 
 # {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
@@ -178,7 +180,7 @@ self.lanes.wait(coming)
         ),
         "sends up what is not updated yet": (
             {"self.send_up(i, [self.updated[i]])": "self.send_up(i, [])"},
-            "begun in step",
+            "began in step",
         ),
     },
 }

@@ -90,8 +90,8 @@ def _check(p, rank, n_rows, words, loss, gradient, n_bytes, same):
     if n_bytes not in (3 * one, one + two):
         whole = ". Did you send another rank's part of the logits?" * (
             n_bytes > 3 * one + two)
-        raise Wrong(f"{who} sent {n_bytes:,} bytes; ring all-reduces of three numbers a row send "
-                    f"{3 * one:,}{whole or ': one maximum, two sums'}")
+        raise Wrong(f"{who} sent {n_bytes:,} bytes; ring all-reduces of three numbers for each row "
+                    f"send {3 * one:,}{whole or ': one maximum, two sums'}")
 
 
 def _explain_loss(who, p, loss, x, target, bounds, first, end, close):

@@ -61,9 +61,9 @@ def _check_stage(s, p, m, parts):
         raise Wrong(f"{who}: all {m} micro-batches are held at a time, as in GPipe. 1F1B holds "
                     f"p - s = {limit}. {_written(parts)}")
     if most > limit:
-        raise Wrong(f"{who}: {most} micro-batches are held at a time, 1F1B holds p - s = {limit}. "
-                    f"Only p - s - 1 come alone. The next forward belongs to the first pair of a "
-                    f"forward and a backward. {_written(parts)}")
+        raise Wrong(f"{who}: {most} micro-batches are held at a time, but 1F1B holds p - s = "
+                    f"{limit}. Only p - s - 1 forwards come alone. The next forward belongs to "
+                    f"the first pair of a forward and a backward. {_written(parts)}")
     if most < limit:
         raise Wrong(f"{who}: the first backward comes after {_first(parts)} forwards. Do {limit} "
                     "forwards before it, because the ranks behind wait for them: p - s - 1 "
@@ -78,8 +78,8 @@ def _check_together(p, m, stages):
         raise Wrong(f"p = {p}, m = {m}: these orders do not fit together: {error}") from error
     took = schedule.makespan(schedule.timeline(made))
     if took > 3 * (m + p - 1) + 1e-9:
-        raise Wrong(f"p = {p}, m = {m}: a step takes {took:g} F, 1F1B takes {3 * (m + p - 1)} F "
-                    f"(with B = 2 F). {_written(stages[0])} In the middle, one forward and one "
+        raise Wrong(f"p = {p}, m = {m}: a step takes {took:g} F, but 1F1B takes {3 * (m + p - 1)} "
+                    f"F, if B = 2 F. {_written(stages[0])} In the middle, one forward and one "
                     "backward follow each other in turn")
     if _gradients(made) != _gradients(schedule.gpipe(p, m)):
         raise Wrong(f"p = {p}, m = {m}: the gradients are not bit for bit equal to GPipe's")
@@ -118,7 +118,7 @@ LAST = 'return parts + [("B", i) for i in range(m - ahead, m)]'
 WRONG = {
     "14a": {
         "one forward too many": ({AHEAD: "ahead = min(p - s, m)\n"},
-                                 "p - s - 1 come alone"),
+                                 "p - s - 1 forwards come alone"),
         "counted from the other end": ({AHEAD: "ahead = min(s, m)\n"}, "p - s"),
         "not limited by m": ({AHEAD: "ahead = p - s - 1\n"}, "each once"),
         "GPipe": ({AHEAD: "ahead = m\n"}, "as in GPipe"),

@@ -175,8 +175,8 @@ def grade_18b(student):
     zero, g = np.zeros((2, 2)), [np.ones((2, 2))] * 2
     got = student.run(run_lamb, zero, g, options)
     if not np.isfinite(got).all() or not np.allclose(got, formula(zero, g, options), atol=1e-9):
-        raise Wrong("a layer of zeros: |w| is 0. Here the ratio is 1, or the weights would stay 0 "
-                    f"or become nan. After two steps w[0, 0] is {got[-1][0, 0]}")
+        raise Wrong("a layer of zeros: |w| is 0. Here the ratio must be 1. With a ratio of 0 the "
+                    f"weights stay 0. After two steps w[0, 0] is {got[-1][0, 0]}")
     yield "a layer that starts from zeros"
     w = np.ones((2, 2))
     got = student.run(run_lamb, w, [np.zeros((2, 2))] * 2, options)
@@ -191,8 +191,8 @@ def _explain(w, gradients, options, got, step):
         if np.allclose(got, formula(w, gradients, options, change), rtol=1e-7, atol=1e-9):
             raise Wrong(f"step {step}: {words}")
     if step > 1:
-        raise Wrong(f"step 1 is right, step {step} is not. Return m and v as they were before the "
-                    "division by 1 - b^t: the next step begins with them")
+        raise Wrong(f"step 1 is right, but step {step} is not. Return m and v as they were before "
+                    "the division by 1 - b^t: the next step begins with them")
     raise Wrong(f"step {step}: the first number of w is {got[step - 1].ravel()[0]:g}, wanted "
                 f"{formula(w, gradients, options)[step - 1].ravel()[0]:g}")
 
@@ -228,7 +228,7 @@ return mean, (m2s + n * means**2).sum(axis=0) - n.sum() * mean**2
         "AdamW": ({"lr * ratio * r": "lr * r"}, "This is AdamW"),
         "no guard": (
             {"length / slope if length > 0 and slope > 0 else 1.0": "length / slope"},
-            "Here the ratio is 1"),
+            "Here the ratio must be 1"),
         "the gradient's length": ({"np.linalg.norm(r)": "np.linalg.norm(g)"}, "|w| / |g|"),
         "corrected for good": (
             """

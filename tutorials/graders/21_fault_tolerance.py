@@ -51,8 +51,8 @@ def grade_21a(student):
         raise Wrong("the old file is removed first: a failure before the rename leaves nothing. "
                     "rename replaces it in one step")
     if "rename" in calls and "fsync" not in calls[: calls.index("rename")]:
-        raise Wrong("the bytes are not safe before the name. Without fsync before the rename "
-                    "the disk may have the new name, but not the new bytes")
+        raise Wrong("the new bytes must be on the disk before the rename. Without fsync before "
+                    "the rename the disk may have the new name, but not the new bytes")
     for dies_at in range(1, len(log) + 1):
         for new_names, new_bytes, data in student.run(saved, False, dies_at)[2]:
             if bytes.fromhex(data) not in (OLD, NEW):
@@ -154,8 +154,8 @@ def grade_21b(student):
             raise Wrong(f"run.{live[0]} is the live array: the run continues while its state is "
                         "written, and changes it. Copy it")
         if "data" in names:
-            raise Wrong("the state has run.data, but every new Toy() has the same. In a real run "
-                        "this is the whole data set. Leave it out")
+            raise Wrong("the state has run.data, but every new Toy() has the same data. In a real "
+                        "run this is the whole data set. Leave it out")
         if "gradient" in names:
             raise Wrong("the state has run.gradient, but step computes it again before it reads "
                         "it. This saves the bytes of the weights twice, for nothing")
@@ -170,12 +170,12 @@ WRONG = {
         "written in place": (
             {'temporary = name + ".tmp"': "temporary = name",
              "disk.rename(temporary, name)": "pass"}, "the file itself is written"),
-        "no fsync": ({"disk.fsync(temporary)": "pass"}, "bytes are not safe before the name"),
+        "no fsync": ({"disk.fsync(temporary)": "pass"}, "must be on the disk before the rename"),
         "no sync of the folder": ({"disk.sync_folder()": "pass"}, "sync_folder after the rename"),
         "fsync after the rename": (
             {"disk.fsync(temporary)": "pass",
              "disk.sync_folder()": "disk.fsync(name); disk.sync_folder()"},
-            "bytes are not safe before the name"),
+            "bytes must be on the disk before the rename"),
         "the old one removed": (
             {"disk.rename(temporary, name)": "disk.remove(name); disk.rename(temporary, name)"},
             "removed first"),

@@ -166,7 +166,7 @@ def _check_dtype(who, arguments, results, heard, same):
         raise Wrong(f"{who}: e^lse overflows: subtract the larger lse first, or use np.logaddexp")
     if o.dtype != lse1.dtype:
         raise Wrong(f"{who}: wanted o in {lse1.dtype}, the dtype of lse; got {o.dtype}. Each merge "
-                    "in float16 would round again")
+                    "in float16 rounds again")
 
 
 # >>> reference
@@ -234,7 +234,7 @@ WRONG = {
         "merged in float16": (
             {"return w1 * o1 + w2 * o2, both":
              "return w1.astype(o1.dtype) * o1 + w2.astype(o2.dtype) * o2, both"},
-            "Each merge in float16 would round again"),
+            "Each merge in float16 rounds again"),
         "without the maximum": (
             {"both = np.logaddexp(lse1, lse2)\n": "both = np.log(np.exp(lse1) + np.exp(lse2))\n"},
             "e^lse"),

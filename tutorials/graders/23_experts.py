@@ -60,8 +60,8 @@ def _check_places(lengths, n_experts, seed, of_ranks):
         if (got == want + 1).all():
             raise Wrong(f"{who}: places count from 0: the first token of an expert has place 0")
         if (got == local).all():
-            raise Wrong(f"{who}: every rank counts from 0, so that each expert would take its "
-                        "capacity from every rank. The tokens of lower ranks come first")
+            raise Wrong(f"{who}: every rank counts from 0. So each expert takes its full "
+                        "capacity of tokens from every rank. The tokens of lower ranks come first")
         if (got == ranks_before[choice]).all():
             raise Wrong(f"{who}: tokens of one rank with the same choice have the same place: "
                         "earlier tokens of this rank count, too")
@@ -138,8 +138,8 @@ def _check_through(lengths, n_experts, keep, of_ranks):
                         f"experts {of * rank} to {of * rank + of - 1}. Send a row to rank "
                         "choice // (E / n)")
         if len(called) > of:
-            raise Wrong(f"{who}: experts were called {len(called)} times. With a batch of all its "
-                        f"rows each is called once: {of} calls at most")
+            raise Wrong(f"{who}: experts were called {len(called)} times. Each expert is called "
+                        f"once, with a batch of all its rows: {of} calls at most")
         if not _close(y, want):
             if _close(y[kept], through[kept]):
                 raise Wrong(f"{who}: the gates are missing: y is gate times the expert's result")

@@ -125,7 +125,7 @@ def grade_25a(student):
             raise Wrong(f"{name}: the program is\n{text}\nwant\n{want}\n{cause}")
         if count != n:
             raise Wrong(f"{name}: fused {n} times, as wanted, but fuse_activations returned "
-                        f"{count}. Return how many products took an activation over")
+                        f"{count}. Return the number of products that got an activation")
         expected = plain.run(given())
         expected = expected if isinstance(expected, tuple) else (expected,)
         for y, x in zip(results, expected, strict=True):

@@ -55,8 +55,8 @@ def _check(who, shares, size, batches, length, batch):
         raise Wrong(f"{who}: {len(everything) - len(set(everything))} samples come twice: a batch "
                     "is repeated. Cut batches in halves instead")
     if len(set(counts)) > 1:
-        raise Wrong(f"{who}: the ranks have {', '.join(map(str, counts))} batches; in the last "
-                    "step some would wait for ever. All ranks need the same number")
+        raise Wrong(f"{who}: the ranks have {', '.join(map(str, counts))} batches. In the last "
+                    "step some ranks wait for ever. All ranks need the same number")
     if len(everything) < len(length):
         raise Wrong(f"{who}: {len(length) - len(everything)} samples are missing. Deal the batches "
                     "that are left over, too: cut batches in halves until there are enough")
@@ -64,8 +64,8 @@ def _check(who, shares, size, batches, length, batch):
         raise Wrong(f"{who}: a rank gets an empty batch. Cut the batches with the most samples")
     longest = max(len(b) for share in shares for b in share)
     if longest > batch:
-        raise Wrong(f"{who}: a batch has {longest} samples, but the longest given has {batch}: "
-                    "batches may be cut, not joined")
+        raise Wrong(f"{who}: a batch has {longest} samples, but the longest given batch has "
+                    f"{batch}: batches may be cut, not joined")
     costs = np.array([[len(b) * length[b].max() for b in step]
                       for step in zip(*shares, strict=True)])
     tallest = [[length[b].max() for b in step] for step in zip(*shares, strict=True)]
@@ -128,7 +128,7 @@ WRONG = {
             "order = rng.permutation(-(-len(batches) // size))\n"
             "return [[batches[size * g + r] for g in order if size * g + r < len(batches)]\n"
             "        for r in range(size)]",
-            "in the last step some would wait for ever",
+            "In the last step some ranks wait for ever",
         ),
         "empty batches fill up": (
             "batches = batches + [[]] * (-len(batches) % size)\n"

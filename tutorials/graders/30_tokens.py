@@ -115,7 +115,7 @@ def _check_pair(what, words, counts, pair, wanted):
         raise Wrong(f"{what}: no pair occurs twice, so wanted (None, words); got the pair {pair}. "
                     "A pair that occurs once makes no other text shorter")
     if pair is None:
-        raise Wrong(f"{what}: {wanted} occurs {counts[wanted]} times; got None")
+        raise Wrong(f"{what}: the pair {wanted} occurs {counts[wanted]} times; got None")
     first = max(counts, key=counts.get)
     many = [other for other in counts if counts[other] == counts[wanted]]
     across = counted({tuple(i for word, n in words.items() for i in word * n): 1})

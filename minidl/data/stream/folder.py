@@ -9,7 +9,7 @@ Entry k of an index describes record k of its segment. So one multiplication fin
 offset, and two system calls read many records. An entry is written after its record. So if a writer
 is killed, all records that have an entry are complete. There may be a part of a record after them,
 and the next writer overwrites this part. So a reader never sees half a record, and it needs no
-lock. Writers of several processes take turns by a lock. After a power failure an entry may exist
+lock. A process must hold the partition's lock to write. After a power failure an entry may exist
 without its record. The checksum detects this, and the next writer removes such entries from the
 end. `sync=True` prevents this case: append() then waits for the disk. `delete_before` deletes old
 records, in whole segments.

@@ -67,8 +67,9 @@ class KafkaLog(Log):
         if not values:
             return self.newest(partition)
         if min(times) < 1:
-            raise ValueError(f"partition {partition}: a topic's times are at least 1 ms, got "
-                             f"{min(times)}. Kafka would store the current time instead")
+            raise ValueError(f"partition {partition}: each time must be at least 1 ms; got "
+                             f"{min(times)}. Kafka stores the current time in place of such a "
+                             "time")
         if self.producer is None:  # idempotence stores a record only once, even if it is sent again
             self.producer = self.kafka.Producer(self.config | {"enable.idempotence": True})
         # reports: {None: the first record that was stored, error: the first record with this error}
@@ -84,7 +85,7 @@ class KafkaLog(Log):
         left = self.producer.flush(self.wait_s)
         first, faults = reports.pop(None, None), list(reports)
         if faults or left:
-            raise OSError(f"partition {partition}: of {len(values)} records {left} were not "
+            raise OSError(f"partition {partition}: {left} of {len(values)} records were not "
                           f"acknowledged in {self.wait_s} s. {faults[0] if faults else ''}")
         return first.offset()  # with idempotence, records are acknowledged in order
 
@@ -129,7 +130,7 @@ class KafkaLog(Log):
 
     def _times(self, messages):
         """Returns the times of messages, (n,) int64. This method and _records call C functions by
-        map(), because three Python calls for each record would double the time of a read."""
+        map(), because three Python calls for each record double the time of a read."""
         return np.fromiter(map(itemgetter(1), map(self.kafka.Message.timestamp, messages)),
                            np.int64, len(messages))
 

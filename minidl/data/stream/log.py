@@ -75,9 +75,9 @@ class Records(NamedTuple):
         data = b"".join(self.values)
         if len(data) != self.n * dtype.itemsize:
             sizes = sorted({len(value) for value in self.values})
-            raise ValueError(f"partition {self.partition}: wanted records of {dtype.itemsize} bytes"
-                             f" each, as {dtype} has, from offset {self.offsets[0]} on; got "
-                             f"{sizes[0]} to {sizes[-1]}")
+            raise ValueError(f"partition {self.partition}, from offset {self.offsets[0]} on: want "
+                             f"records of {dtype.itemsize} bytes each, because {dtype} has this "
+                             f"size; got {sizes[0]} to {sizes[-1]} bytes")
         return self._replace(values=np.frombuffer(data, dtype))
 
 
@@ -88,9 +88,9 @@ def described(name, text):
         about = json.loads(text)
         partitions, mark = about["partitions"], about.get("id")
         if type(partitions) is not int or not 0 < partitions <= MOST_PARTITIONS:
-            raise ValueError(f"got {partitions!r:.40} partitions")
+            raise ValueError(f"wanted 1 to {MOST_PARTITIONS} partitions; got {partitions!r:.40}")
         if not isinstance(mark, (str, type(None))):
-            raise ValueError(f"got the id {mark!r:.40}")
+            raise ValueError(f"wanted a text as id; got {mark!r:.40}")
         return partitions, mark
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{name} does not describe a log. The file or entry was altered: "
@@ -167,8 +167,8 @@ class Log:
         """Raises Gone unless this offset is from `oldest` to `newest`."""
         if offset < oldest:
             raise Gone(f"partition {partition}: offset {offset} was deleted; the oldest offset is "
-                       f"{oldest}. Keep records longer than a run can be stopped. Or begin again "
-                       f"at the oldest offset, and lose {oldest - offset} records")
+                       f"{oldest}. Keep records for a longer time than a run can be stopped. Or "
+                       f"begin again at the oldest offset, and lose {oldest - offset} records")
         if offset > newest:
             raise Gone(f"partition {partition}: wanted offset {offset}, but the log ends at "
                        f"{newest}. The log has lost records that were read before. Was a server "

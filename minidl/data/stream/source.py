@@ -10,16 +10,15 @@ ahead, a snapshot that keeps the offsets, and a restart on another number of ran
     for parts, total in src:                    records from offset `first` on; i of them are used
         for part in parts: ...                  a Part for each partition of this rank
 
-Rank p % size reads partition p. So ranks need no messages about who reads what, and the records of
-a step do not depend on the number of ranks. The order of a block is drawn from (seed, partition,
-first). So the shuffle can be repeated without any stored state. A block ends after a number of
-records, or by event time (`block_ms`). It never ends by a clock, because a second run must make the
-same blocks.
+Rank p % size reads partition p. So each rank knows its partitions without a message, and the
+records of a step do not depend on the number of ranks. The order of a block is drawn from (seed,
+partition, first). So the shuffle can be repeated without any stored state. A block ends after a
+number of records, or by event time (`block_ms`). It never ends by a clock, because a second run
+must make the same blocks.
 
-Exactly once: the snapshot holds these three integers together with the weights. If the integers
-were stored elsewhere, for instance on the log's server, a crash could come between two writes. If
-the integers were written first, the crash would lose records. If the weights were written first,
-some records would be used twice. Save between two steps:
+Exactly once: the snapshot holds these three integers together with the weights. With two separate
+writes, a crash can come between them. If the integers are written first, the crash loses records.
+If the weights are written first, some records are used twice. Save between two steps:
 
     snapshot.save("runs", step, t, model=model, optimizer=optimizer, source=src)
 
@@ -56,8 +55,9 @@ class Part:
 
 
 class Steps:
-    """The base class of Source and Join, which read a log step by step. A data.Pipeline would need
-    elements 0 to n - 1, but a log has no end and deletes its beginning. A subclass defines:
+    """The base class of Source and Join, which read a log step by step. They cannot be a
+    data.Pipeline, because a Pipeline needs the elements 0 to n - 1. But a log has no end, and
+    deletes its oldest records. A subclass defines:
 
     _open(stop)         returns its readers, one for each partition of this rank
     _step(readers, at)  does a step on this rank. Returns (parts, n, more, time). n: the number of

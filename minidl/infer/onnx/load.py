@@ -136,7 +136,7 @@ class Model:
 
     def check_size(self, what, n_bytes):
         if n_bytes > self.most_bytes:
-            raise Refused(f"{what} would have {n_bytes:,} bytes; at most {self.most_bytes:,} are "
+            raise Refused(f"{what} needs {n_bytes:,} bytes, but at most {self.most_bytes:,} are "
                           "allowed. If the file is right, pass a larger most_bytes")
 
     def array(self, tensor):
@@ -187,9 +187,8 @@ class Model:
     def _count(self, n):
         self.n_left -= n
         if self.n_left < 0:
-            raise Refused("import_onnx: the model has more than "
-                          f"{MOST_OPERATORS:,} operators, with loops unrolled. minidl reads no "
-                          "larger model")
+            raise Refused(f"import_onnx: a model can have at most {MOST_OPERATORS:,} operators, if "
+                          "its loops are unrolled; this model has more")
 
     def apply(self, node, values, scope):
         """Returns the results of one operator on these values, as a tuple or a list."""

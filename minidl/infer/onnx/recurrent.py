@@ -1,4 +1,4 @@
-"""ONNX's recurrent layers. Their gates and axes have another order than minidl's.
+"""ONNX's recurrent layers. Their gates and axes have another order than in minidl.
 
     LSTM   gates i o f c, in minidl i f g o      GRU   gates z r h, in minidl r z n
     x (T, N, n_in)     w (directions, gates H, n_in)     y (T, directions, N, H)

@@ -1,4 +1,4 @@
-"""Bounds the size of a result before it is computed: 20 bytes of a file may ask for 2^40 numbers.
+"""Bounds the size of a result before it is computed. 20 bytes of a file can ask for 2^40 numbers.
 
     Expand(x, [1000000, 1000000])      most("Expand", ...) -> 10^12      Refused by load.py
 

@@ -238,8 +238,8 @@ def sort(w, xs, o, node):
     x = node.inputs[0]
     if o.get("start") or o.get("squeeze") or not x.shape:
         raise Refused(f"export_onnx: {node.op} cannot be written with these arguments. ONNX's TopK "
-                      "does not take an input without dimensions, keeps all dimensions, and "
-                      "returns the first elements of the sorted order")
+                      "wants an input of 1 or more dimensions. It keeps all dimensions, and "
+                      "returns only the first elements of the sorted order")
     stop = x.shape[o["dim"]] if o.get("stop") is None else o["stop"]
     return w.add("TopK", [xs[0], np.array([stop])], 2, axis=o["dim"],
                  largest=int(bool(o.get("descending"))))
@@ -288,7 +288,7 @@ def max_pool2d(w, xs, o, node):
 
 def avg_pool2d(w, xs, o, node):
     if o["divisor"] is not None:
-        raise Refused("export_onnx: avg_pool2d with a divisor is not supported")
+        raise Refused("export_onnx: avg_pool2d with divisor_override is not supported")
     return w.add("AveragePool", xs, kernel_shape=o["kernel"], ceil_mode=int(o["ceil_mode"]),
                  count_include_pad=int(o["count_include_pad"]), **_window(o))
 
@@ -321,7 +321,7 @@ def _affine(xs, shape, node):
 
 def batch_norm(w, xs, o, node):
     if o["training"]:
-        raise Refused("export_onnx: batch_norm in training is not supported: call model.eval()")
+        raise Refused("export_onnx: batch_norm in training is not supported. Call model.eval()")
     running = [v.astype(node.output.dtype) for v in o["running"]]
     return w.add("BatchNormalization", [
         xs[0], *_affine(xs, node.output.shape[1], node), *running], epsilon=o["eps"])
@@ -378,7 +378,7 @@ def scaled_dot_product_attention(w, xs, o, node):
 def _attend(w, q, k, v, mask, node, n_dims, n_queries, n_keys, width):
     o, n = node.attributes, n_dims[1]
     if o["dropout_p"]:
-        raise Refused("export_onnx: dropout in attention is not supported: call model.eval()")
+        raise Refused("export_onnx: dropout in attention is not supported. Call model.eval()")
     s = w.add("MatMul", [q, w.add("Transpose", [k], perm=[*range(n - 2), n - 1, n - 2])])
     s = w.add("Mul", [s, _by(o.get("scale") or 1 / math.sqrt(width), node)])
     seen = np.tri(n_queries, n_keys, dtype=bool)

@@ -6,7 +6,7 @@
     %4 = neg(neg(x))                         becomes x
 
 x * 0 is not replaced by 0, because the product is NaN where x is NaN or infinite. x + 0 is replaced
-by x, although -0.0 + 0 is 0.0: the two zeros are equal.
+by x, although -0.0 + 0 is 0.0, because the two zeros are equal.
 Test: tests/infer/passes/test_algebra.py
 """
 

@@ -37,9 +37,9 @@ class Prelu(Function):
 
     def forward(self, x, w):
         if x.dtype != w.dtype or w.ndim > 1:
-            raise ValueError(f"prelu: input of {x.dtype}, weight of {w.dtype} and shape {w.shape}; "
-                             "want one dtype for both, and a weight with one number, or with one "
-                             "number for each channel")
+            raise ValueError("prelu: input and weight must have the same dtype. The weight must "
+                             "have one number, or one number for each channel; got input of "
+                             f"{x.dtype}, weight of {w.dtype} and shape {w.shape}")
         self.w_shape = w.shape
         self.per_channel = w.size > 1
         if self.per_channel:

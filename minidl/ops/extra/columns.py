@@ -66,8 +66,9 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     (C kh kw, L)."""
     window = _window("unfold", kernel_size, dilation, padding, stride)
     if input.ndim not in (3, 4) or min(_counts(input.shape[-2:], window)) < 1:
-        raise ValueError(f"unfold: an input of shape {tuple(input.shape)}, windows of {window[0]}; "
-                         "want (N, C, H, W) or (C, H, W), not smaller than a window")
+        raise ValueError("unfold: the input must have the shape (N, C, H, W) or (C, H, W), and at "
+                         f"least the size of a window; got shape {tuple(input.shape)} and windows "
+                         f"of {window[0]}")
     if input.ndim == 3:
         return squeeze(Unfold.apply(unsqueeze(input, 0), window=window), 0)
     return Unfold.apply(input, window=window)
@@ -80,9 +81,9 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     size = pair(output_size, "fold", "output_size")
     n_windows, n_elements = math.prod(_counts(size, window)), math.prod(window[0])
     if input.ndim not in (2, 3) or input.shape[-1] != n_windows or input.shape[-2] % n_elements:
-        raise ValueError(f"fold: an input of shape {tuple(input.shape)}; want (N, m, "
-                         f"{n_windows}) or (m, {n_windows}), where m is divisible by {n_elements}, "
-                         "the number of elements of a window")
+        raise ValueError(f"fold: the input must have the shape (N, m, {n_windows}) or (m, "
+                         f"{n_windows}), and m must be divisible by the number of elements of a "
+                         f"window, {n_elements}; got shape {tuple(input.shape)}")
     if input.ndim == 2:
         return squeeze(Fold.apply(unsqueeze(input, 0), size=size, window=window), 0)
     return Fold.apply(input, size=size, window=window)

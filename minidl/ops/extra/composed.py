@@ -168,8 +168,8 @@ def unflatten(input, dim, sizes):
         known = -math.prod(sizes)
         sizes[sizes.index(-1)] = n // known if known else -1
     if math.prod(sizes) != n:
-        raise ValueError(f"unflatten: the product of the sizes must be {n}, the size of dimension "
-                         f"{dim} of shape {tuple(input.shape)}; got sizes {sizes}")
+        raise ValueError(f"unflatten: the product of the sizes must be {n}, because dimension "
+                         f"{dim} of shape {tuple(input.shape)} has this size; got sizes {sizes}")
     return reshape(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1:]))
 
 
@@ -179,8 +179,8 @@ def narrow(input, dim, start, length):
     n = input.shape[dim]
     begin = start + n if start < 0 else start
     if not 0 <= begin <= begin + length <= n:
-        raise IndexError(f"narrow: {length} slices from {start} on, but dimension {dim} of shape "
-                         f"{tuple(input.shape)} has {n} slices")
+        raise IndexError(f"narrow: wanted {length} slices from slice {start} on, but dimension "
+                         f"{dim} of shape {tuple(input.shape)} has only {n} slices")
     return input[(slice(None),) * dim + (slice(begin, begin + length),)]
 
 
@@ -206,7 +206,7 @@ def unfold(input, dimension, size, step):
     element. The elements of a window are in a new last dimension."""
     (dim,) = normalize_dims(dimension, input.ndim, "unfold")
     if size > input.shape[dim] or step < 1:
-        raise ValueError(f"unfold: wants step >= 1 and size <= {input.shape[dim]}, the size of "
+        raise ValueError(f"unfold: wants step >= 1, and a size of at most {input.shape[dim]} for "
                          f"dimension {dim} of shape {tuple(input.shape)}; got size={size}, "
                          f"step={step}")
     starts = range(0, input.shape[dim] - size + 1, step)
@@ -363,8 +363,8 @@ def pixel_shuffle(input, upscale_factor):
     r = upscale_factor
     *batch, c, h, w = input.shape
     if c % (r * r):
-        raise ValueError(f"pixel_shuffle: wants a number of channels divisible by {r * r}, the "
-                         f"square of upscale_factor; got {c} channels")
+        raise ValueError("pixel_shuffle: the number of channels must be divisible by "
+                         f"upscale_factor squared, {r * r}; got {c} channels")
     k = len(batch)
     x = reshape(input, (*batch, c // (r * r), r, r, h, w))
     x = permute(x, (*range(k), k, k + 3, k + 1, k + 4, k + 2))

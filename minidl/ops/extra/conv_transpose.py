@@ -71,12 +71,14 @@ def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, 
     given = f"{op}: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {groups}"
     if len(w.shape) != n_dims + 2 or len(x.shape) not in (n_dims + 1, n_dims + 2):
         raise ValueError(f"{given}; want an input (N, C, ...) or (C, ...), and a weight (C, O / "
-                         f"groups, ...) with {n_dims} dimensions of the kernel")
+                         f"groups, ...) with {n_dims + 2} dimensions. C is the number of input "
+                         "channels, and O the number of output channels")
     if groups < 1 or w.shape[0] % groups or w.shape[0] != x.shape[-n_dims - 1]:
-        raise ValueError(f"{given}; want {w.shape[0]} input channels (weight.shape[0]), a number "
-                         f"divisible by {groups}, the number of groups")
+        raise ValueError(f"{given}; want {w.shape[0]} input channels (weight.shape[0]). This "
+                         f"number must be divisible by the number of groups, {groups}")
     if b is not None and tuple(b.shape) != (w.shape[1] * groups,):
-        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[1] * groups},)")
+        raise ValueError(f"{op}: bias must have the shape ({w.shape[1] * groups},), one number for "
+                         f"each output channel; got {tuple(b.shape)}")
     if any(o >= max(s, d) and o for o, s, d in zip(more, stride, dilation, strict=True)):
         raise ValueError(f"{op}: output_padding {more} must be smaller than stride {stride} or "
                          f"dilation {dilation}")

@@ -39,7 +39,7 @@ def einsum(equation, *operands):
             if sizes.setdefault(name, n) != n:
                 if 1 not in (n, sizes[name]):
                     raise ValueError(f"einsum: {equation!r}: dimension {_shown(name)} has size "
-                                     f"{sizes[name]} and size {n}; a letter must have one size")
+                                     f"{sizes[name]} and size {n}; want the same size")
                 sizes[name] = max(n, sizes[name]) if 0 not in (n, sizes[name]) else 0
     (y, names), *rest = pairs
     while rest:
@@ -58,7 +58,7 @@ def letters(equation, n_dims):
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(n_dims):
-        raise ValueError(f"einsum: {equation!r} names {len(terms)} operands; got {len(n_dims)}")
+        raise ValueError(f"einsum: {equation!r} wants {len(terms)} operands; got {len(n_dims)}")
     inputs = [_names(term, n, equation) for term, n in zip(terms, n_dims, strict=True)]
     hidden = sorted({name for names in inputs for name in names if isinstance(name, int)})
     if arrow:
@@ -69,8 +69,8 @@ def letters(equation, n_dims):
         result = [*hidden, *once]
     known = {name for names in inputs for name in names}
     if len(set(result)) < len(result) or not set(result) <= known:
-        raise ValueError(f"einsum: {equation!r}: each letter of the result must occur there only "
-                         "once, and must also occur in an operand")
+        raise ValueError(f"einsum: {equation!r}: each letter of the result must occur only once in "
+                         "the result, and must also occur in an operand")
     return inputs, result
 
 
@@ -78,8 +78,8 @@ def _names(term, n_dims, equation):
     before, dots, after = term.partition("...")
     n_hidden = n_dims - len(before) - len(after)
     if n_hidden < 0 or (n_hidden and not dots) or not (before + after + "a").isalpha():
-        raise ValueError(f"einsum: {equation!r}: {term!r} names an operand of {n_dims} dimensions; "
-                         "want one letter for each dimension, or '...' for several")
+        raise ValueError(f"einsum: {equation!r}: the operand of {term!r} has {n_dims} dimensions; "
+                         "want one letter for each dimension, or '...' for several dimensions")
     return [*before, *range(-n_hidden, 0), *after]
 
 

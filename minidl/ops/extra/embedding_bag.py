@@ -36,8 +36,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     if per_sample_weights is not None and mode != "sum":
         raise ValueError(f"embedding_bag: per_sample_weights want mode='sum'; got mode={mode!r}")
     if (offsets is None) != (input.ndim == 2):
-        raise ValueError(f"embedding_bag: input of shape {tuple(input.shape)}; want (bags, n) "
-                         "without offsets, or a vector and offsets")
+        raise ValueError("embedding_bag: want an input of shape (bags, n) without offsets, or a "
+                         f"vector with offsets; got shape {tuple(input.shape)}")
     xp, factors = weight._xp, per_sample_weights
     ids = input.array
     inside = xp.ones(ids.shape, bool)

@@ -32,12 +32,12 @@ def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):
     dtypes."""
     xp = backend.xp_of([x, w], "int8_linear")
     if x.dtype != np.int8 or w.dtype != np.int8 or x.ndim != 2 or w.shape[1:] != x.shape[1:]:
-        raise ValueError(f"int8_linear: x {x.shape} of {x.dtype}, w {w.shape} of {w.dtype}; want "
-                         "x (rows, k) and w (outs, k), both int8")
+        raise ValueError("int8_linear: x must be int8 of shape (rows, k), and w int8 of shape "
+                         f"(outs, k); got x {x.shape} of {x.dtype}, w {w.shape} of {w.dtype}")
     (rows, k), outs = x.shape, len(w)
     if x_scale.shape != (1,) or w_scale.shape not in ((1,), (outs,)):
-        raise ValueError(f"int8_linear: scales {x_scale.shape} and {w_scale.shape}; want (1,) for "
-                         f"x and (1,) or ({outs},) for w")
+        raise ValueError("int8_linear: x_scale must have the shape (1,), and w_scale the shape "
+                         f"(1,) or ({outs},); got {x_scale.shape} and {w_scale.shape}")
     if k > MAX_K:
         raise ValueError(f"int8_linear: wants k <= {MAX_K}, because a longer sum may overflow 32 "
                          f"bits; got k={k}")

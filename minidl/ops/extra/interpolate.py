@@ -108,9 +108,9 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
                                   "an image smaller")
     wanted = {**LINEAR, "bicubic": 4}.get(mode, input.ndim)
     if n_dims not in (1, 2, 3) or wanted != input.ndim:
-        raise ValueError(f"interpolate: mode {mode!r} and an input of shape {tuple(input.shape)}; "
-                         "want linear for (N, C, L), bilinear or bicubic for (N, C, H, W), "
-                         "trilinear for (N, C, D, H, W)")
+        raise ValueError("interpolate: mode must be linear for an input (N, C, L), bilinear or "
+                         "bicubic for (N, C, H, W), and trilinear for (N, C, D, H, W); got mode "
+                         f"{mode!r} and an input of shape {tuple(input.shape)}")
     if (size is None) == (scale_factor is None):
         raise ValueError(f"interpolate: wants either size or scale_factor; got size={size}, "
                          f"scale_factor={scale_factor}")
@@ -144,6 +144,6 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
 def _each(value, n):
     several = [value] * n if np.isscalar(value) else list(value)
     if len(several) != n:
-        raise ValueError(f"interpolate: wants one number, or {n} numbers, one for each dimension "
-                         f"that is resized; got {value}")
+        raise ValueError(f"interpolate: wants one number, or one number for each of the {n} "
+                         f"dimensions that are resized; got {value}")
     return several

@@ -54,7 +54,7 @@ def quantize(x, per_channel=False):
     if not bool(xp.isfinite(top).all()):
         raise ValueError(
             f"quantize: an array of shape {x.shape} has elements that are not finite (inf or "
-            "nan). The scale would be infinite too, and all other elements would be lost"
+            "nan). Then the scale is infinite too, and all other elements are lost"
         )
     scale = top / np.float32(127)
     q = xp.empty(x.shape, np.int8)
@@ -67,7 +67,8 @@ def dequantize(q, scale, dtype=np.float32):
     xp, per_channel = backend.xp_of([q, scale], "dequantize"), scale.size > 1
     if scale.shape not in ((1,), q.shape[:1]):
         raise ValueError(
-            f"dequantize: scale {scale.shape} for q {q.shape}; want (1,) or {q.shape[:1]}"
+            f"dequantize: scale must have the shape (1,) or {q.shape[:1]} for q of shape "
+            f"{q.shape}; got {scale.shape}"
         )
     q = contiguous(xp, q)
     x = xp.empty(q.shape, dtype)

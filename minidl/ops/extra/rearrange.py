@@ -125,8 +125,9 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if not isinstance(repeats, Tensor):
         return RepeatEach.apply(input, n=int(repeats), dim=dim)
     if repeats.shape != (n,) or repeats.dtype.kind not in "iu":
-        raise ValueError(f"repeat_interleave: repeats of {repeats.dtype} and shape {repeats.shape},"
-                         f" want ({n},) integers, one for each slice of dimension {dim}")
+        raise ValueError(f"repeat_interleave: repeats must be integers of shape ({n},), one number "
+                         f"for each slice of dimension {dim}; got {repeats.dtype} of shape "
+                         f"{repeats.shape}")
     ends = repeats.array.cumsum()  # element i fills the places ends[i - 1] to ends[i] - 1
     places = repeats._xp.arange(int(ends[-1]) if n else 0)
     return index_select(input, dim, Tensor(repeats._xp.searchsorted(ends, places, "right")))
@@ -165,9 +166,9 @@ def pad(input, pad, mode="constant", value=None):
     if mode not in BORDERS:
         raise ValueError(f"pad: wants mode 'constant' or one of {[*BORDERS]}, got {mode!r}")
     if len(pad) % 2 or not 0 < len(pad) // 2 <= min(input.ndim - 1, 3) or value:
-        raise ValueError(f"pad: mode {mode!r} wants (left, right) for the last one, two or three "
-                         f"dimensions, and no value; got {tuple(pad)} for shape "
-                         f"{tuple(input.shape)}")
+        raise ValueError(f"pad: mode {mode!r} wants two widths for each of the last one, two or "
+                         "three dimensions, and no argument `value`; got the widths "
+                         f"{tuple(pad)} for shape {tuple(input.shape)} and value={value}")
     places = {}
     for i, (left, right) in enumerate(zip(pad[::2], pad[1::2])):
         d = input.ndim - 1 - i

@@ -56,8 +56,8 @@ class Multinomial(Function):
             return xp.minimum((ends[..., None, :] <= drawn).sum(axis=-1), last[..., None])
         if k > (w > 0).sum(axis=-1).min():
             raise ValueError(f"multinomial: {k} different indices need {k} weights above 0; got a "
-                             f"row with {int((w > 0).sum(axis=-1).min())}. With replacement=True "
-                             "an index may be drawn several times")
+                             f"row with {int((w > 0).sum(axis=-1).min())} such weights. With "
+                             "replacement=True an index may be drawn several times")
         u = xp.asarray(generator.uniform(w.shape, dtype=np.float64))
         arrival = xp.where(w > 0, -xp.log1p(-u) / xp.where(w > 0, w, 1), np.inf)
         return order(xp, arrival, w.ndim - 1)[..., :k]

@@ -212,9 +212,10 @@ def _places(op, xp, x, index, dim, src):
     fits = all(n <= m for n, m in zip(index.shape, given)) and len(given) == index.ndim
     fits &= all(n <= m for d, (n, m) in enumerate(zip(index.shape, x.shape)) if d != dim)
     if not fits:
-        raise ValueError(f"{op}: index {tuple(index.shape)}, src {given}, input {tuple(x.shape)}; "
-                         "the index must not be larger than src in any dimension, nor larger than "
-                         f"the input in any dimension except {dim}")
+        raise ValueError(f"{op}: the index is too large. In every dimension it must be at most the "
+                         f"size of src. In every dimension except {dim} it must also be at most "
+                         f"the size of the input; got index {tuple(index.shape)}, src {given}, "
+                         f"input {tuple(x.shape)}")
     n = x.shape[dim] if x.ndim else 1
     return along(xp, _in_range(op, index, n), dim)
 
@@ -234,8 +235,8 @@ def _in_range(op, index, n):
     if not isinstance(index, np.ndarray):
         return checked(op, index, n)
     if index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
-        raise IndexError(f"{op}: indices from {int(index.min())} to {int(index.max())}, want 0 to "
-                         f"{n - 1}")
+        raise IndexError(f"{op}: indices must be from 0 to {n - 1}; got indices from "
+                         f"{int(index.min())} to {int(index.max())}")
     return index
 
 

@@ -327,7 +327,7 @@ def test_records_as_an_array(tmp_path):
     assert found.then(found).values["id"].tolist() == [1, 2, 3, 4] * 2
     assert log.read(0, 5, 1).typed(kind).n == 0
     log.append(0, [b"short"], [0])
-    with pytest.raises(ValueError, match="wanted records of 20 bytes each.*got 5 to 20"):
+    with pytest.raises(ValueError, match="want records of 20 bytes each.*got 5 to 20"):
         log.read(0, 0, 9).typed(kind)
 
 

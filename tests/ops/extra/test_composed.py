@@ -62,8 +62,8 @@ def test_integers_and_bools_give_pytorchs_values_and_dtypes(call):
     (lambda x: x.movedim((0, 1), 0), "movedim: wants one destination for each source"),
     (lambda x: x.unflatten(1, (3, -1)), "unflatten: the product of the sizes must be 4"),
     (lambda x: x.narrow(0, 2, 2), r"narrow: 2 slices from 2 on, but dimension 0 .* has 3"),
-    (lambda x: x.unfold(0, 4, 1), r"unfold: wants .* size <= 3, .* got size=4, step=1"),
-    (lambda x: F.pixel_shuffle(x[None], 2), "pixel_shuffle: .* divisible by 4, .* got 1 channels"),
+    (lambda x: x.unfold(0, 4, 1), r"unfold: wants .* size of at most 3 .* got size=4, step=1"),
+    (lambda x: F.pixel_shuffle(x[None], 2), "pixel_shuffle: .* squared, 4; got 1 channels"),
 ])
 def test_what_does_not_fit_is_refused(call, words):
     with pytest.raises((ValueError, IndexError), match=words):
@@ -108,9 +108,9 @@ def test_dropout2d_drops_whole_channels_and_scales_the_others():
 
 
 @pytest.mark.parametrize("call, words", [
-    (lambda x: F.unfold(x, 2), r"unfold: an input of shape \(2, 3\)"),
-    (lambda x: F.unfold(x[None, None], 4), "not smaller than a window"),
-    (lambda x: F.fold(x, (3, 3), 2), r"want \(N, m, 4\) .* divisible by 4"),
+    (lambda x: F.unfold(x, 2), r"unfold: the input .*got shape \(2, 3\)"),
+    (lambda x: F.unfold(x[None, None], 4), "least the size of a window"),
+    (lambda x: F.fold(x, (3, 3), 2), r"\(N, m, 4\) .* divisible by .*, 4;"),
     (lambda x: F.triplet_margin_loss(x, x, x, reduction="no"), "must be 'none', 'sum'"),
     (lambda x: x.scatter_reduce(0, minidl.zeros(2, 3).long(), x, "median"), "one of sum, prod"),
     (lambda x: F.scaled_dot_product_attention(*[minidl.ones(3, 2, 2)] + [minidl.ones(2, 2, 2)] * 2,

@@ -35,9 +35,9 @@ def test_operands_may_come_as_a_list_and_in_two_dtypes():
 
 
 @pytest.mark.parametrize("equation, message", [
-    ("ij", "names 1 operands; got 2"), ("ij,jk->iz", "each letter of the result must"),
-    ("ij,jk->ii", "must occur there"), ("i,jk->ik", "'i' names an operand of 2 dimensions"),
-    ("ij,ij->ij", "dimension 'i' has size 2 and size 3"), ("i1,jk", "'i1' names an operand")])
+    ("ij", "wants 1 operands; got 2"), ("ij,jk->iz", "each letter of the result must"),
+    ("ij,jk->ii", "only once in the result"), ("i,jk->ik", "operand of 'i' has 2 dimensions"),
+    ("ij,ij->ij", "dimension 'i' has size 2 and size 3"), ("i1,jk", "operand of 'i1' has")])
 def test_wrong_equations_are_refused(equation, message):
     with pytest.raises(ValueError, match=message):
         minidl.einsum(equation, minidl.ones(2, 3), minidl.ones(3, 3))
