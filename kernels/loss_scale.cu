@@ -11,7 +11,8 @@
 //   counts       3 ints: the number of good steps since the scale was raised or a step overflowed,
 //                the number of overflows until the scale is lowered, the number of skipped steps
 //
-// Each kernel moves at most 36 bytes, so its time is the time of one launch.
+// Expected share of a copy's bandwidth on a GPU: none. Each kernel moves at most 36 bytes, so its
+// time is the time of one launch.
 // Wrapper: minidl/precision/loss_scale.py   Test: tests/precision/test_loss_scale.py
 
 extern "C" __global__ void loss_scale_factor(float* factor, const float* scale,

@@ -53,8 +53,8 @@ def of_slurm(env):
     try:
         nodes, tasks = env["SLURM_JOB_NODELIST"], env["SLURM_TASKS_PER_NODE"]
     except KeyError as error:
-        raise ValueError("slurm: wanted a Slurm job (sbatch or salloc) of several tasks; got "
-                         f"no variable {error.args[0]}") from None
+        raise ValueError(f"slurm: {error.args[0]} is not set; wanted a Slurm job (sbatch or "
+                         "salloc) of several tasks") from None
     names = [name for group in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes)
              for name in _expanded(group)]
     slots = [int(n) for n, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks)

@@ -110,7 +110,7 @@ def test_measuring_puts_the_cpus_back():
 def test_a_launcher_or_machine_that_cannot_bind_so_is_named():
     with pytest.raises(numa.BindError, match="3 ranks of 4 threads want 12 cores.*has 8"):
         numa.options("MPICH", "core", 3, 4, 8)
-    with pytest.raises(numa.BindError, match="launcher is of Intel MPI.*--cpu-bind=ldoms"):
+    with pytest.raises(numa.BindError, match="got a launcher of Intel MPI.*--cpu-bind=ldoms"):
         numa.options("Intel MPI", "numa", 3, 4, 8)
 
 

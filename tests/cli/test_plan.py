@@ -50,7 +50,7 @@ def test_all_that_is_printed_has_its_chinese(capsys, monkeypatch):
 @pytest.mark.parametrize("more, message", [
     (["--memory", "100MB"], "no plan fits into 100 MB. The smallest plan is "),
     (["--memory", "16 apples"], "--memory wants bytes such as 16GB"),
-    (["--memory", "1GB", "--model", "gtp2"], "--model wants gpt2, .*; got 'gtp2'"),
+    (["--memory", "1GB", "--model", "gtp2"], "--model wants gpt2, .*Got 'gtp2'"),
     (["--memory", "1GB", "--flops", "0"], "--flops wants flop/s such as 1e14"),
     (["--memory", "1GB", "--model", "2,10,3,8,9"], "width is divisible by its number of heads"),
 ])

@@ -182,7 +182,7 @@ WRONG_USES = {  # the words that refuse it: the arguments of `minidl handout`, i
     "may be inside the other; got . for students and e": [".", "--answers", "e"],
     "outside of {root}/docs, which is copied into the handout": ["{root}/docs/mine"],
     "tutorial 99 has no exercise; these tutorials have exercises: 0": ["new2", "--tutorials", "99"],
-    "such as 07; got 07a, an exercise": ["new2", "--tutorials", "07a"],
+    "such as 07; got the exercise 07a": ["new2", "--tutorials", "07a"],
     "want a tutorial or an exercise, such as 07": ["new2", "--tutorials", "ring"],
 }
 

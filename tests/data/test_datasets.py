@@ -96,7 +96,7 @@ def test_a_folder_without_the_files_is_refused(tmp_path):
 def test_images_and_labels_must_be_equally_many(tmp_path):
     write_folder(tmp_path)
     idx.write(tmp_path / "train-labels-idx1-ubyte.gz", np.zeros(5, np.uint8))
-    with pytest.raises(ValueError, match=r"train needs .* got \(6, 4, 5\) uint8 and \(5,\)"):
+    with pytest.raises(ValueError, match=r"train needs .* got \(6, 4, 5\) of uint8 and \(5,\)"):
         datasets.idx_folder(tmp_path)
     with pytest.raises(ValueError, match=r"got lengths \[2, 3\]"):
         ArrayDataset([1, 2], [1, 2, 3])

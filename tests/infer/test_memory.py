@@ -36,7 +36,7 @@ def test_a_chain_needs_its_two_largest_neighbours():
 
 def test_an_overlap_is_refused():
     values = [Lifetime(64, 0, 2), Lifetime(64, 1, 3)]
-    with pytest.raises(ValueError, match="overlap"):
+    with pytest.raises(ValueError, match="values 0 and 1 must not share bytes"):
         check(values, [0, 32])
     check(values, [0, 64])
     check([Lifetime(64, 0, 1), Lifetime(64, 2, 3)], [0, 0])

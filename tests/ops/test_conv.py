@@ -158,7 +158,7 @@ def test_pool_errors():
         F.avg_pool2d(x, (6, 3), 1, (0, 1), ceil_mode=True)
     with pytest.raises(ValueError, match="avg_pool2d: divisor_override must not be 0"):
         F.avg_pool2d(x, 2, divisor_override=0)
-    with pytest.raises(ValueError, match=r"adaptive_avg_pool2d: input \(5, 5\)"):
+    with pytest.raises(ValueError, match=r"adaptive_avg_pool2d: input .*; got \(5, 5\)"):
         F.adaptive_avg_pool2d(image(5, 5), 1)
 
 

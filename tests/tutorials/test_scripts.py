@@ -110,7 +110,7 @@ def test_a_row_that_does_not_fit_into_a_warps_registers_is_refused(monkeypatch, 
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(script), run_name="__main__")
     assert end.value.code == 2
-    assert "--cols must be at most 1024, got 1025: version 3" in capsys.readouterr().err
+    assert "--cols must be at most 1024, because version 3" in capsys.readouterr().err
     kernels = [ROOT / "kernels" / name for name in ("layer_norm.cu", "softmax.cu")]
     assert all("#define KEEP 32" in file.read_text() for file in kernels)
 

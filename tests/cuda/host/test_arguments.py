@@ -94,7 +94,7 @@ WRONG = [
     ({"block": (32, 33)}, ValueError, "has 1056 threads; it needs 1 to 1024"),
     ({"block": (32, 0)}, ValueError, "has 0 threads"),
     ({"grid": 0}, ValueError, "skip the launch"),
-    ({"grid": (1, 65536)}, ValueError, "grid (1, 65536, 1) must be"),
+    ({"grid": (1, 65536)}, ValueError, "grid (1, 65536, 1): each number must be"),
     ({"grid": (1, 1, 1, 1)}, ValueError, "1 to 3 numbers"),
     ({"shared_mem": 300000}, ValueError, "a block has at most"),
 ]

@@ -226,7 +226,8 @@ def test_what_does_not_go_together_is_refused(t):
     model = net("f4")
     inner = adamw(model.parameters())
     for options, message in ((dict(period=5, fragments=2), "a period that is divisible by 2"),
-                             (dict(period=4, fragments=2, delay=2), "0 <= delay < 4 / 2"),
+                             (dict(period=4, fragments=2, delay=2),
+                             "0 <= delay < period / 2; got period=4"),
                              (dict(period=4, fragments=[[model.parameters]]), "in exactly one")):
         with pytest.raises(ValueError, match=message):
             DiLoCo(model, t, inner, **options)
