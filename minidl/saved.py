@@ -23,7 +23,7 @@ Test: tests/test_saved.py, tests/test_versions.py
 
 from numpy import ndarray
 
-from minidl import backend  # not tensor.py: this file finds Tensors and nodes by their attributes
+from minidl import backend  # tensor.py is not imported: attributes show what a Tensor or node is
 
 
 class Memory:

@@ -41,8 +41,9 @@ constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache
 
 // vecs_of chooses how many registers a row of a tile has. `width` columns are then a whole number
 // of tiles. rows_of chooses how many of the m rows a tile has. cost_of returns how many half cycles
-// a tile takes for each k. This is the number of its multiply-adds or of its loads, whichever is
-// larger. One register is reserved for a number of the left matrix `a`.
+// a tile takes for each k. The processor does two multiply-adds and two loads in a cycle. So the
+// cost is the number of the tile's multiply-adds or of its loads, whichever is larger. One register
+// is reserved for a number of the left matrix `a`.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);

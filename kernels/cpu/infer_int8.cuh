@@ -112,8 +112,8 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 // Multiplies ROWS rows of x by a panel. A row of x has WIDE bytes. Calls then(sum of (x - SHIFT) w,
 // row, column of the panel) for each result. An instruction of AVX2 multiplies 32 pairs of u8 and
 // s8, and adds every two products in 16 bits. The sum can be 2 x 255 x 127, but 16 bits only hold
-// numbers up to 32,767. So the function uses a = x - 128 in place of x. It multiplies abs(a) by w
-// with the sign of a. Then a sum is at most 2 x 128 x 127, which fits.
+// numbers up to 32,767. So the function uses a = x - 128 in place of x. It multiplies abs(a) by
+// sign(a) w, which is the same product. Then a sum is at most 2 x 128 x 127, which fits.
 constexpr int SHIFT = 128;
 typedef int Sum8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Pairs __attribute__((vector_size(32)));

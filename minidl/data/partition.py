@@ -71,8 +71,8 @@ def split(units, n_more, size):
         middle = (begin + end + 1) // 2
         if end - begin < 2:
             raise ValueError(f"{len(rows)} lists of one sample cannot be divided among {size} "
-                             "ranks; want a list for each rank. Take fewer ranks, or tail='pad', "
-                             "'drop' or 'uneven'")
+                             f"ranks; want a number of samples that is divisible by {size}. Take "
+                             "fewer ranks, or tail='pad', 'drop' or 'uneven'")
         rows[k:k + 1] = (which, begin, middle), (which, middle, end)
     return np.array(rows, np.int64).reshape(-1, 3)
 

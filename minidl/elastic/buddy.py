@@ -128,7 +128,7 @@ class Buddies:
         shard, common, numbers = _parts(self.t, self.objects)
         self.live = step, objects.pack(numbers)
         theirs, n_bytes = self._swap_numbers(_n_bytes(numbers["shard"]))
-        if not self.sharded:  # without shards the buddy needs only the numbers
+        if not self.sharded:  # then every rank has all arrays, and the buddy needs only `numbers`
             theirs.shard = np.empty(0, np.uint8)
             self.theirs[step] = theirs
         with self.t.named("buddy agreement"):

@@ -66,7 +66,8 @@ class Turns:
         if self.ended is not None:
             raise RuntimeError(f"rank {t.rank}: the other ranks finished at step {self.ended}; "
                                "this rank still trains. Use a loop `while local.rounds.n_steps < "
-                               "n`: a rank that was left out makes fewer steps than n")
+                               "n`. n_steps also counts the steps that the other ranks made while "
+                               "this rank was left out")
         inside = [rank for rank in range(t.size) if rank not in self.out]
         with t.named("a round of local SGD"):  # ranks in step() and in finish() need the same label
             if self.out and t.rank in inside and rounds.n_rounds < self.until and not last:
