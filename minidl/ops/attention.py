@@ -272,8 +272,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         if left or key.shape[-3] != value.shape[-3]:
             raise ValueError("scaled_dot_product_attention: key and value must have the same "
                              "number of heads. This number must divide the number of query "
-                             f"heads; got {query.shape[-3]} query heads, {key.shape[-3]} key heads, "
-                             f"{value.shape[-3]} value heads")
+                             f"heads; got {query.shape[-3]} query heads, "
+                             f"{key.shape[-3]} key heads, {value.shape[-3]} value heads")
         key, value = (repeat_interleave(x, times, -3) for x in (key, value))
     check_probability(dropout_p, "scaled_dot_product_attention")
     return Attention.apply(query, key, value, attn_mask, is_causal=is_causal, dropout_p=dropout_p,
