@@ -17,7 +17,7 @@ SEGMENT_BYTES = 1 << 20
 
 
 def bounds(length, n):
-    """Returns the n+1 places where a vector x of `length` elements is cut, as a list b of ints.
+    """Returns the n+1 indices at which a vector x of `length` elements is cut, as a list b of ints.
     Chunk i is x[b[i] : b[i+1]]."""
     size, longer = divmod(length, n)
     return [i * size + min(i, longer) for i in range(n + 1)]

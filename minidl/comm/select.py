@@ -1,4 +1,4 @@
-r"""Chooses the fastest all-reduce by formulas and measured figures. All ranks agree on the choice.
+r"""Chooses the fastest all-reduce by formulas and measured times. All ranks agree on the choice.
 
     figures = select.measure(t)              takes about a second; all ranks get rank 0's figures
     figures = select.stored(t)               the figures that `minidl doctor --links` stored

@@ -19,9 +19,9 @@ If a rank computes longer than the others, the threads report it, and the run co
 supervisor.py explains why a lookout and a supervisor are both needed.
 
 The report goes to stderr, then MPI_Abort ends the run. docs/observe.md shows a report and how it is
-made. A rank that ends normally sends its last counters to the other ranks. So the other ranks know
-if a wait for this rank can never end. Of all waiting ranks, the one with the lowest number prints
-the report. If this rank cannot report, another waiting rank reports.
+made. If a rank ends normally, it sends its last counters to the other ranks. So these ranks know if
+a wait for this rank can never end. Of all waiting ranks, the one with the lowest number prints the
+report. If this rank cannot report, another waiting rank reports.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """

@@ -182,7 +182,7 @@ class MPITransport(Transport):
         return memory, window.Sync
 
     def abort(self):
-        """Ends all ranks, also of other groups. May be called from any thread. Does not return."""
+        """Ends all ranks of the run, in all groups. May be called from any thread. Does not return."""
         end_all(self._mpi.COMM_WORLD)
 
     def _parts(self, data):

@@ -15,8 +15,8 @@ nothing is reset between uses. `note` is a number that must be equal on all rank
 the array. If the notes differ, wait raises SizeMismatch.
 
 `Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the window of the
-simulator. Its memory is plain arrays. There a signal is an empty message, so it takes modelled
-time, and a deadlock report can show a wait for a signal.
+simulator. Its memory is plain arrays. In the simulator a signal is an empty message. So a signal
+takes modelled time, and a deadlock report can show a wait for a signal.
 
 Test: tests/comm/transport/test_window.py, test_shared_memory.py   Used by: shared_memory.py
 """
@@ -153,7 +153,7 @@ class Flags(Window):
 
 class Messages(Window):
     """The window of simulated ranks. If this rank reads n bytes in a peer's piece, its clock moves
-    by n times the beta of their link.
+    by n times the beta of the link to this peer.
 
     betas: a list with the beta of each rank's link to this rank. charge(seconds): a function that
     adds this time to this rank's clock."""
