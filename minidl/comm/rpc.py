@@ -101,9 +101,8 @@ class Service:
     def call(self, rank, name, /, *args, **kwargs):
         """Runs the function that `rank` offers as `name`. Returns a Future at once.
 
-        args, kwargs: any objects that Python can pickle. Raises RuntimeError
-        outside of the service's `with` block.
-        """
+        args, kwargs: any objects that Python can pickle. Raises RuntimeError outside of the
+        service's `with` block."""
         check_peer(self, rank, "the rank to call")
         frame = _frame.get(None)
         if frame is None or frame.service is not self:

@@ -122,10 +122,10 @@ def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
     all-reduce. A piece is the part of the shared window that one rank writes.
 
     In each segment the reader reads two chunks in the owner's piece. It adds the chunk with the
-    reader's number to its sum. It copies the chunk with the owner's number, which holds the owner's
-    sum. If x is short, the reader reads the owner's whole x instead. From all owners together a
-    rank reads K bytes (the bytes of x) and the bytes of n-2 chunks. If x is short, it reads (n-1) K
-    bytes."""
+    reader's number to the reader's sum. It copies the chunk with the owner's number, which holds
+    the owner's sum. If x is short, the reader reads the owner's whole x instead. From all owners
+    together a rank reads K bytes (the bytes of x) and the bytes of n-2 chunks. If x is short, it
+    reads (n-1) K bytes."""
     if length * itemsize * n <= WHOLE_BYTES:
         return length * itemsize
     longest = segment_bytes(n, chunk_bytes) // itemsize

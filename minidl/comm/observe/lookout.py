@@ -76,7 +76,7 @@ class Book:
     def takes_over(self, held, group):
         """Notes that `group` has the Communicators `held` from now on. Deletes the counters of the
         group that had these Communicators before, because no rank uses that group any more.
-        Otherwise the book would grow with every group."""
+        So the book does not grow with every new group."""
         if held.watched is not None:
             for key in [key for key in self.counters if key.split()[1].startswith(held.watched)]:
                 del self.counters[key]

@@ -76,7 +76,7 @@ class Window(ABC):
 
     def take_turns(self, n):
         """A turn is one use of one half of the window. Turn i uses half i % 2 on all ranks. This
-        method reserves the next n turns, and returns the number of the first of them."""
+        method reserves the next n turns, and returns the number of the first turn."""
         self._turn += n
         return self._turn - n
 
