@@ -28,10 +28,9 @@ sends the name and the arguments. If all ranks do the same at the same time, a c
    at once.
 
 The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. First,
-the server may answer a pull later, after pushes of other workers. In this file a served function
-must end before the next call begins. Second, the server sends arrays without a function's name and
-without a copy, also to a GPU. So the server sends exactly as many bytes as the formula in
-server.py gives.
+the server may answer a pull later, after pushes of other workers. In this file the answer is sent
+when the served function ends. Second, the server sends arrays without a function's name and without
+a copy, also to a GPU. So the server sends exactly as many bytes as the formula in server.py gives.
 
 A message is a header and an object. The header has the kind of the message and the number of the
 call (framing.py). objects.py packs the object. call() copies the arrays in its arguments before it

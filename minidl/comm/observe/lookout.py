@@ -10,9 +10,9 @@ program, and `looks` and `answers` are the two threads of this file:
 The two threads use TCP (side_channel.py explains why they do not use MPI). They sleep nearly all
 the time. docs/figures.md has their cost. The threads end the run in three cases:
 
-    two checks, 0.25 s apart, show ranks that can never continue     a deadlock: ends at once
-    a rank waits `deadline_s` seconds for a rank that computes       ends at the deadline
-    a connection closes, and its rank has not reported its end       a rank was killed: at once
+    a deadlock           at once: two checks, 0.25 s apart, show ranks that can never continue
+    a long wait          after `deadline_s` seconds in which a rank waits for a rank that computes
+    a rank was killed    at once: its connection closes, and the rank has not reported its end
 
 If a rank computes longer than the others, the threads report it, and the run continues
 (stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. The head of

@@ -3,8 +3,8 @@
     w = t.shared(n_bytes)           all ranks call it; later calls return the same window
     w.pieces[p]                     rank p's n_bytes, as uint8: read any piece, write your own
     w.signal(kind, note)            tells the others that they may read all that this rank wrote
-    w.wait(kind, note)              waits until every rank has signalled as often as this rank has
-                                    waited
+    w.wait(kind, note)              waits until every rank has called signal as often as this rank
+                                    has called wait
 
     rank 0   write 0 | signal ------.--> wait | read 0, 1     After wait a rank sees all that was
     rank 1   write 1 --- | signal --'--> wait | read 0, 1     written before the signals.
@@ -96,8 +96,9 @@ class Window(ABC):
 
     @abstractmethod
     def wait(self, kind, note):
-        """Waits until every rank has signalled this kind as often as this rank has waited for it.
-        kind, note: as for signal(). Raises SizeMismatch if the notes differ."""
+        """Waits until every rank has called signal() with this kind as often as this rank has
+        called wait() with this kind. kind, note: as for signal(). Raises SizeMismatch if the notes
+        differ."""
 
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
         """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads

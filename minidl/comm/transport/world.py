@@ -44,8 +44,7 @@ def world(part_bytes: int = PART_BYTES) -> Transport:
                    with `minidl run --no-watch`. Without this variable there is a Watch with a
                    deadline of 300 s
     MINIDL_HEAL    if 1, ranks continue when a rank has died, as with `minidl run --heal`. Then
-                   there is no Watch, because a Watch ends all ranks if a
-                   rank dies
+                   there is no Watch, because a Watch ends all ranks if a rank dies
 
     part_bytes: the largest part of a message (mpi.py). Raises RuntimeError if MPI was started
     without thread support, or by the launcher of another MPI."""
