@@ -26,7 +26,7 @@ Collectives
     compressed.py   all-reduce that sends arrays encoded by a codec
     grid.py         the ranks as a grid; each row along an axis is a group
     cost.py         formulas for the time, messages and bytes of each collective
-    select.py       chooses the fastest all-reduce for a size, by cost.py and measured figures
+    select.py       chooses the fastest all-reduce for a size, by cost.py and measured times
     tensors.py      a collective also accepts a Tensor, and then returns Tensors
 
 To find errors

@@ -33,8 +33,8 @@ def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_r
 
     x: floating point or complex. Arrays of float16 and bfloat16 are summed and divided in float32,
     then cast back. So their messages are twice as long. float32 is needed because a float16 sum of
-    8 gradients can be larger than 65504, the largest float16 number, although the mean is smaller.
-    """
+    8 gradients can be larger than 65504, the largest float16 number. The mean of the gradients is
+    smaller."""
     if x.dtype.kind != "c":
         check_floating(t, x, "a mean")
     total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))

@@ -18,9 +18,9 @@ A header of 16 bytes before the data could hold more. But MPI sends two pieces o
 message at most half as fast as one piece. (16 MiB between 2 ranks: with MPICH two pieces take 58
 ms, and one piece takes 20 ms. With Open MPI these times are 128 ms and 26 ms.)
 
-The collectives use a separate communicator (mpi.py), so a receive that accepts any tag never takes
-a message from outside the collectives. In the simulator the ranks compare codes in a shared
-dictionary (sim.py). In shared memory the code is a part of the signals (window.py).
+The collectives use a separate communicator (mpi.py). So a receive of a collective takes only
+messages of collectives, although it accepts any tag. In the simulator the ranks compare codes in a
+shared dictionary (sim.py). In shared memory the code is a part of the signals (window.py).
 
 A Watch compares calls, too (observe/signature.py). Both checks are useful. The check of this file
 sends no message and is always on. But 29 bits are too few for the array's shape, or for the file

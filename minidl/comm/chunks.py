@@ -17,7 +17,7 @@ SEGMENT_BYTES = 1 << 20
 
 
 def bounds(length, n):
-    """Returns the n+1 places where a vector x of `length` elements is cut, as a list b of ints.
+    """Returns the n+1 indices at which a vector x of `length` elements is cut, as a list b of ints.
     Chunk i is x[b[i] : b[i+1]]."""
     size, longer = divmod(length, n)
     return [i * size + min(i, longer) for i in range(n + 1)]
@@ -31,8 +31,8 @@ def split(x, n):
 
 class Views(Sequence):
     """A sequence of the n chunks of the 1-d array x, like the list that `split` returns. But this
-    class makes a view only when its chunk is used. If 4,096 simulated ranks kept 4,096 views each,
-    the views would take 2 GB."""
+    class makes a view only when its chunk is used. For 4,096 simulated ranks with 4,096 views each,
+    lists of views take 2 GB."""
 
     def __init__(self, x, n):
         self.whole, self._n = x, n

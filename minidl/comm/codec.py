@@ -48,8 +48,8 @@ class Codec(NamedTuple):
 
 
 def encode_fp16(x):
-    """Returns the payload, a uint8 array with the bytes of x in float16. float16 has 11 significant
-    bits, so the relative error is at most 2**-11."""
+    """Encodes x in float16. Returns the payload, a uint8 array with the bytes of the float16 array.
+    float16 has 11 significant bits, so the relative error is at most 2**-11."""
     return x.astype(np.float16).view(np.uint8)
 
 
@@ -59,9 +59,9 @@ def decode_fp16(payload, length):
 
 
 def encode_int8(x):
-    """Returns the payload, a uint8 array. It has a float32 scale for each block, then x / scale
-    in int8. The scale of a block is the block's max |x| / 127. So x / scale is a number from -127
-    to 127, and it is rounded to an integer."""
+    """Encodes x in int8. Returns the payload, a uint8 array. It has a float32 scale for each block,
+    then x / scale in int8. The scale of a block is the block's max |x| / 127. So x / scale is a
+    number from -127 to 127, and it is rounded to an integer."""
     xp = xp_of([x])
     if not len(x):  # CuPy raises an error for the maximum of an empty array
         return xp.empty(0, np.uint8)

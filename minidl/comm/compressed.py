@@ -6,10 +6,10 @@
     2  all-gather     rank r encodes its sum. All ranks decode the same payloads, so they hold the
                       same bits. This rounds the sum once.
 
-    error of block r  <=  (sum over all ranks k != r of e(x_k))  +  e(total)
+Let e be the error of the codec (codec.py), x_k the block r of rank k's x, and total the sum of
+these blocks. Then:
 
-e is the error of the codec (codec.py). x_k is block r of rank k's x, and total is the sum of these
-blocks.
+    error of block r  <=  (sum over all ranks k != r of e(x_k))  +  e(total)
 
 Two other ways are possible. The first way is a ring that decodes, adds and encodes in every step.
 Such a ring rounds the growing partial sums n-1 times. With int8 and values up to m, the error of
@@ -22,18 +22,18 @@ rounding errors of the last call. Every rank adds its residual to x before it ro
 
     residual, rank r     | error of block 0 | error of the sum of block r | error of block 2 | ...
 
-A rank does not round its own block before the sum. So this block's place in the residual can hold
-another error: the error of the block's sum. 1-bit Adam has two residuals. Here one array is enough.
-In every call this equation is true, and so no error is lost over many calls:
+A rank does not round its own block before the sum. So the residual of this block can hold another
+error: the error of the block's sum. 1-bit Adam has two residuals. Here one array is enough. In
+every call this equation is true, and so no error is lost over many calls:
 
     result + sum over ranks of residual = sum over ranks of (x + residual before the call)
 
 Sparse arrays are sent as (index, value) pairs, by an all-gather of blocks of any length. Then every
 rank adds all pairs in rank order. Let L be the number of all elements, zeros included, and let each
-rank have k pairs. Their share of the elements is rho = k / L. Then a rank sends 8 (n-1) k bytes. A
-ring that sends all elements sends 8 (n-1) L / n bytes. This is 1 / (n rho) times as much. Example:
-rho = 0.001. On 16 ranks the ring sends 62 times as many bytes as the pairs need. On 1,000 ranks
-both numbers are equal.
+rank have k pairs. The share of these k elements is rho = k / L. Then a rank sends 8 (n-1) k bytes.
+In a ring that sends all elements, a rank sends 8 (n-1) L / n bytes. So the ring sends 1 / (n rho)
+times as many bytes as the pairs. Example: rho = 0.001. On 16 ranks the ring sends 62 times as many
+bytes as the pairs. On 1,000 ranks the ring and the pairs send the same number of bytes.
 
     DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
 

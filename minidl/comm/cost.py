@@ -165,7 +165,7 @@ def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
 
 def best_segments(n_bytes, beta, per_segment, extra):
     """Returns the number of segments S >= 1 for which per_segment * S + extra * K beta / S is
-    smallest.
+    smallest. K is n_bytes.
 
     A pipeline of S segments takes S steps, and `extra` more steps until the first segment has
     arrived everywhere. Each step takes `per_segment` seconds plus the time of K/S bytes. For a

@@ -27,9 +27,9 @@ The order of the axes decides which groups lie inside a node. Tensor parallelism
 bytes (four all-reduces in each layer), so its axis comes first. Pipelines send the fewest bytes, so
 their axis comes last. `traffic` computes the times for a network.
 
-The argument `sizes` of the functions is the dict that `shape` returns, {axis: number of ranks}. Its
-first axis is the fastest. The functions need no transport, so a planner can use them for 100,000
-ranks.
+The argument `sizes` of the functions is the dict that `shape` returns, {axis: number of ranks}. The
+first axis of the dict is the fastest. The functions need no transport, so a planner can use them
+for 100,000 ranks.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473), section 3; the order is Megatron's.
 Test: tests/comm/test_grid.py   Tutorial: tutorials/13_tensor_parallel.py, 15_hybrid_3d.py

@@ -10,7 +10,7 @@ formula for the bytes.
 
 A second form, `leader_all_reduce`, has three steps. Each node reduces its arrays onto one of its
 ranks, the leader. The leaders run an all-reduce. Each leader broadcasts the result inside its node.
-This form sends fewer messages, but the leader alone sends bytes to other nodes.
+This form sends fewer messages, but only the leader sends bytes to other nodes.
 
     bytes sent per rank by `all_reduce`, if each of m nodes has g ranks, and x has K bytes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g

@@ -32,9 +32,9 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Reduces x over the ranks. Returns this rank's complete chunk: chunk rank+1, modulo n, of
     `chunks.split(x, n)`.
 
-    x: a 1-d contiguous array of the same size on all ranks. x is overwritten. Afterwards its other
-    chunks hold partial sums. A rank sends every chunk except the returned one, in n-1 messages of
-    one chunk each."""
+    x: a 1-d contiguous array of the same size on all ranks. x is overwritten. Afterwards the other
+    chunks of x hold partial sums. A rank sends every chunk except the returned one, in n-1 messages
+    of one chunk each."""
     chunk = chunks.Views(check_flat(t, x), t.size)
     scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
@@ -93,8 +93,8 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
-    """Returns the number of bytes that `rank` sends in `all_reduce`, for any length. This number is
-    2K minus the bytes of chunks r+1 and r+2. K is the bytes of x, and r is the rank.
+    """Returns the number of bytes that `rank` sends in `all_reduce`, for any length. Let K be the
+    bytes of x, and r the rank. The number is 2K minus the bytes of chunks r+1 and r+2.
 
     The reduce-scatter sends every chunk except r+1, and the all-gather sends every chunk except
     r+2. If n divides the length, or if n <= 2, every rank sends 2(n-1)/n K bytes. All ranks

@@ -1,8 +1,8 @@
 """Remote calls: run a function on another rank, and get the function's result or error later.
 
 The plain form, one server that asks its clients in turn: minidl/plain/rpc.py. In this file every
-rank serves and calls, in any order, and calls may be nested. A rank that stops tells the other
-ranks.
+rank serves and calls, in any order, and calls may be nested. If a rank stops, it sends a message
+about this to the other ranks.
 
     def pull():                       rank 1   --- call(0, "pull") ---- future.wait() -> weights ---
         return weights                                  |                 ^
@@ -14,27 +14,27 @@ Every rank offers functions by name. A rank may call the functions of any rank, 
 sends the name and the arguments. If all ranks do the same at the same time, a collective is faster.
 
 1. One task of each rank, the serving task, runs the calls of other ranks. It runs one call at a
-   time, in the order of arrival. So served functions need no locks against each other. While a call
-   runs, the serving task receives no replies, either.
-2. A served function may call another rank and wait. During this wait its rank serves other calls,
-   so ranks may call each other in circles. Each nested call takes stack space, so at most 50 nested
-   calls are allowed. (A task that a served function spawned does not serve while it waits.)
+   time, in the order of arrival. So served functions need no locks against each other. While a
+   function computes, the serving task receives nothing: no calls, and no replies.
+2. A served function may call another rank and wait. During this wait the function's rank serves
+   other calls, so ranks may call each other in circles. Each nested call takes stack space, so at
+   most 50 nested calls are allowed.
 3. If a served function makes calls itself, its result is sent after all these calls have ended.
 4. If the function fails on the other rank, `wait` raises RemoteError, with the traceback of the
    other rank. If the program does not call `wait`, the error is raised at the end of the `with`
    block. If a served function made the call, the error is raised at the end of this function.
 5. The `with` block ends when all ranks have reached its end. Until then every rank serves. If a
-   rank leaves the block by an exception, it tells the other ranks. Their calls to this rank then
-   fail at once.
+   rank leaves the block by an exception, it tells the other ranks. Then all calls to this rank fail
+   at once.
 
 The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. First,
-the server may answer a pull later, after pushes of other workers. In this file a served function
-must end before the next call begins. Second, the server sends arrays without a function's name and
-without a copy, also to a GPU. So the number of bytes that it sends equals its formula.
+the server may answer a pull later, after pushes of other workers. In this file the answer is sent
+when the served function ends. Second, the server sends arrays without a function's name and without
+a copy, also to a GPU. So the server sends exactly as many bytes as the formula in server.py gives.
 
 A message is a header and an object. The header has the kind of the message and the number of the
-call (framing.py). objects.py packs the object. call() copies the arrays at once. The receiver may
-change the arrays that it gets.
+call (framing.py). objects.py packs the object. call() copies the arrays in its arguments before it
+returns. The receiver may change the arrays that it gets.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py
 Time: 2 alpha + (bytes of the call + bytes of the reply) beta, if neither rank is busy
@@ -100,8 +100,8 @@ class Service:
     def call(self, rank, name, /, *args, **kwargs):
         """Runs the function that `rank` offers as `name`. Returns a Future at once.
 
-        args, kwargs: any objects that Python can pickle. Raises RuntimeError outside of the block.
-        """
+        args, kwargs: any objects that Python can pickle. Raises RuntimeError outside of the
+        service's `with` block."""
         check_peer(self, rank, "the rank to call")
         frame = _frame.get(None)
         if frame is None or frame.service is not self:
@@ -169,8 +169,8 @@ class Service:
 
     def _serve_one(self):
         """Receives a message. If it is a call of another rank, runs the call and sends the reply.
-        If it is a reply, completes the Future of this rank's call. If it tells that a rank has left
-        its `with` block by an exception, the open calls to that rank fail."""
+        If it is a reply, completes the Future of this rank's call. The message may also tell that a
+        rank has left its `with` block by an exception. Then the open calls to that rank fail."""
         src, kind, number, _, n_bytes = framing.recv(self._t, "rpc.serve")
         body = framing.recv_body(self._t, src, n_bytes, np.uint8, "rpc.serve")
         if kind == CALL:

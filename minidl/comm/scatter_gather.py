@@ -90,8 +90,8 @@ def _end(n, me):
 
 
 def _places(bounds, root):
-    """Returns a list p of n+1 ints, for an array that begins with the root's block. In this array
-    the block of the renamed rank v has the rows p[v] to p[v+1]. v is (rank - root) mod n."""
+    """Returns a list p of n+1 ints. A rank's new number is v = (rank - root) mod n. In an array
+    that begins with the root's block, the rank's block has the rows p[v] to p[v+1]."""
     lengths = np.roll(np.diff(bounds), -root)
     return [0, *np.cumsum(lengths).tolist()]
 

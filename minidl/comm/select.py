@@ -1,4 +1,4 @@
-r"""Chooses the fastest all-reduce by formulas and measured figures. All ranks agree on the choice.
+r"""Chooses the fastest all-reduce by formulas and measured times. All ranks agree on the choice.
 
     figures = select.measure(t)              takes about a second; all ranks get rank 0's figures
     figures = select.stored(t)               the figures that `minidl doctor --links` stored
@@ -216,7 +216,7 @@ def file_in(folder, words):
     file names are replaced by "-".
 
     The cache is a folder. It is $MINIDL_CACHE if this variable is set. Otherwise it is
-    $XDG_CACHE_HOME/minidl, or ~/.cache/minidl if XDG_CACHE_HOME is not set, either."""
+    $XDG_CACHE_HOME/minidl if XDG_CACHE_HOME is set. If neither is set, it is ~/.cache/minidl."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
     return Path(cache, folder, re.sub(r"[^\w.-]", "-", words) + ".json")
@@ -263,7 +263,7 @@ def is_number(x, least, most):
 
 def _are_good(found, n):
     """Returns True if the dict `found` has possible values for the Figures of n ranks. With wrong
-    figures, every later run would choose the wrong algorithm."""
+    figures, every later run chooses the wrong algorithm."""
     f = Figures(**found)
     has_window = f.signal is not None
     per_byte = [f.gamma, f.copy, *([f.read] if has_window else [])]

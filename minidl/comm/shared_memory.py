@@ -3,21 +3,21 @@
     message         x  ->  MPI's buffer  ->  scratch, then the addition
     here            x  ->  a window that all ranks see, then the addition reads x there
 
-Each rank has a piece of the window (window.py). x goes through the window in segments.
-With 3 ranks:
+Each rank has a piece of the window (window.py). x goes through the window in segments. "Copy in"
+means to copy from x into the window. "Copy out" means to copy from the window into x. Each segment
+takes three steps. With 3 ranks:
 
     rank 1's piece     | for rank 0 | . | for rank 2 |      1  copy x in, except rank 1's own chunk
     of the window      | for rank 0 | S | for rank 2 |      2  S: the sum of all ranks' chunk 1
     rank 1's x         |     S      | S |     S      |      3  copy out every rank's sum
 
-    copy in 0, signal A0
+The signal A(i) tells that a rank has copied segment i in. The signal R(i) tells that a rank has
+written its sum of segment i. Each rank does this:
+
+    copy in 0, signal A(0)
     for each segment i:   wait for A(i) of all     sum this rank's chunk of i    signal R(i)
                           copy in i+1              signal A(i+1)
                           wait for R(i) of all     copy out i
-
-"Copy in" means to copy from x into the window. "Copy out" means to copy from the window into x. The
-signal A(i) tells that a rank has copied segment i in. The signal R(i) tells that a rank has written
-its sum of segment i.
 
 Segment i uses half i mod 2 of the window. So a rank can copy segment i+1 in while other ranks still
 copy segment i out. Segment i+2 uses the same half as segment i. Because of two rules, a rank never
@@ -122,10 +122,10 @@ def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
     all-reduce. A piece is the part of the shared window that one rank writes.
 
     In each segment the reader reads two chunks in the owner's piece. It adds the chunk with the
-    reader's number to its sum. It copies the chunk with the owner's number, which holds the owner's
-    sum. If x is short, the reader reads the owner's whole x instead. From all owners together a
-    rank reads K bytes (the bytes of x) and the bytes of n-2 chunks. If x is short, it reads (n-1) K
-    bytes."""
+    reader's number to the reader's sum. It copies the chunk with the owner's number, which holds
+    the owner's sum. If x is short, the reader reads the owner's whole x instead. From all owners
+    together a rank reads K bytes (the bytes of x) and the bytes of n-2 chunks. If x is short, it
+    reads (n-1) K bytes."""
     if length * itemsize * n <= WHOLE_BYTES:
         return length * itemsize
     longest = segment_bytes(n, chunk_bytes) // itemsize
@@ -160,8 +160,8 @@ def _in_segments(window, x, op, n_bytes):
     turn = window.take_turns(len(segments))
 
     def slots(i, c):
-        """Returns a list with one view for each rank's piece of the window: the place of chunk c of
-        segment i."""
+        """Returns a list of views, one for each rank's piece of the window. A view is the memory
+        for chunk c of segment i."""
         end = places[c] + len(segments[i][c])
         return [piece[places[c] : end] for piece in halves[(turn + i) % 2]]
 

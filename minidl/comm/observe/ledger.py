@@ -11,8 +11,9 @@ If there is a Watch inside the Ledger, the Watch sends bytes to compare the call
 (watch.control_bytes). These bytes are in a separate column, `control`. So the other columns equal
 the formulas. call_code.py also checks every collective, but its check sends no bytes.
 
-A message is one call of send, even if the transport cuts the message into parts. Its bytes are the
-bytes of the array, without any header. A receive is counted when the message has come.
+A message is one call of send, even if the transport cuts the message into parts. The bytes of a
+message are the bytes of the array, without any header. A receive is counted when the message has
+come.
 
 The line in a report is the innermost line outside of minidl. For work in a background thread, the
 report shows the line that submitted the work. Counting takes 1-2 us per message. `off()` stops the
@@ -99,8 +100,8 @@ class Ledger(Wrapper):
         return dict(self._select())
 
     def _select(self, peer=None, label=None, group=None, site=None):
-        """Yields a pair (Row, Count) for each row that has the values of all arguments. An argument
-        that is None allows any value."""
+        """Yields a pair (Row, Count) for each row that matches all arguments. An argument that is
+        None matches every row."""
         group = None if group is None else tuple(group)
         for ranks, counts in self._book.groups.items():
             if group is not None and group != ranks:
@@ -112,10 +113,10 @@ class Ledger(Wrapper):
                     yield row, count
 
     def count(self, peer=None, label=None, group=None, site=None):
-        """Returns a Count, the sum over all rows that have the values of all arguments.
+        """Returns a Count: the sum of the counts of all rows that match all arguments.
 
         peer: a world rank. label: the label of a collective. group: a tuple of world ranks. site:
-        'file:line'. An argument that is None allows any value."""
+        'file:line'. An argument that is None matches every row."""
         total = Count()
         for _, count in self._select(peer, label, group, site):
             total.add(*astuple(count))
@@ -145,11 +146,11 @@ class Ledger(Wrapper):
             counts.clear()
 
     def off(self):
-        """Stops the counting, in the subgroups, too."""
+        """Stops the counting in this ledger and in its subgroups."""
         self._book.counting = False
 
     def on(self):
-        """Starts the counting again, in the subgroups, too."""
+        """Starts the counting again in this ledger and in its subgroups."""
         self._book.counting = True
 
     def report(self):

@@ -10,18 +10,18 @@ program, and `looks` and `answers` are the two threads of this file:
 The two threads use TCP (side_channel.py explains why they do not use MPI). They sleep nearly all
 the time. docs/figures.md has their cost. The threads end the run in three cases:
 
-    two checks, 0.25 s apart, show ranks that can never continue     a deadlock: ends at once
-    a rank waits `deadline_s` seconds for a rank that computes       ends at the deadline
-    a connection closes, and its rank has not reported its end       a rank was killed: at once
+    a deadlock           at once: two checks, 0.25 s apart, show ranks that can never continue
+    a long wait          after `deadline_s` seconds in which a rank waits for a rank that computes
+    a rank was killed    at once: its connection closes, and the rank has not reported its end
 
 If a rank computes longer than the others, the threads report it, and the run continues
 (stragglers.py). cli/supervisor.py watches the ranks from outside, in the launcher. The head of
 supervisor.py explains why a lookout and a supervisor are both needed.
 
 The report goes to stderr, then MPI_Abort ends the run. docs/observe.md shows a report and how it is
-made. A rank that ends normally sends its last counters to the other ranks. So the other ranks know
-if a wait for this rank can never end. Of all waiting ranks, the one with the lowest number prints
-the report. If this rank cannot report, another waiting rank reports.
+made. If a rank ends normally, it sends its last counters to the other ranks. So these ranks know if
+a wait for this rank can never end. Of all waiting ranks, the one with the lowest number prints the
+report. If this rank cannot report, another waiting rank reports.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """
@@ -76,7 +76,7 @@ class Book:
     def takes_over(self, held, group):
         """Notes that `group` has the Communicators `held` from now on. Deletes the counters of the
         group that had these Communicators before, because no rank uses that group any more.
-        Otherwise the book would grow with every group."""
+        So the book does not grow with every new group."""
         if held.watched is not None:
             for key in [key for key in self.counters if key.split()[1].startswith(held.watched)]:
                 del self.counters[key]

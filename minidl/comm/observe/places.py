@@ -64,8 +64,8 @@ def said(place):
 def places_now():
     """Returns {thread: (file, line, True if it is the user's code)} of every thread.
 
-    No frame is kept in the result. A frame would keep the arrays of its function alive after the
-    function has returned, and memory.record() would count these arrays."""
+    No frame is kept in the result. A kept frame keeps the arrays of its function alive after the
+    function has returned, and memory.record() counts these arrays."""
     return {thread: _place(frame) for thread, frame in sys._current_frames().items()}
 
 

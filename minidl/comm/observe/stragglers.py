@@ -11,7 +11,8 @@ After STEPS steps, but at most once in PACE_S seconds, the lookout of the first 
 for their computing times. For n ranks the lookout sends n short TCP messages.
 
 A straggler is reported, and the run continues. In local SGD and with a parameter server, ranks do
-not wait at every step. There the other ranks lose less time, or continue without the straggler.
+not wait at every step. So a straggler costs them less time. LocalSGD(without=) and the server's
+argument `slower` let the other ranks continue without the straggler.
 
 Source: Dean & Barroso 2013, "The tail at scale" (CACM): how a few slow machines slow down all.
 Test: tests/comm/observe/test_stragglers.py

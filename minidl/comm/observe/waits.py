@@ -38,8 +38,8 @@ class Wait:
 
     what     a text for the report
     needs    a tuple of Needs. The wait ends when all needs are fulfilled. If `any_of` is True, it
-             ends when one need is fulfilled. If there are no needs, the thread waits for its own
-             rank
+             ends when one need is fulfilled. If there are no needs, the thread waits for another
+             thread of its rank
     line     file:line of the user's code
     seconds  the time since the wait was first seen"""
 
@@ -75,8 +75,8 @@ class State:
 
 
 def stuck(states):
-    """Returns a sorted list of the ranks that can never continue, without the ranks that have
-    ended. states: {rank: State}."""
+    """Returns a sorted list of the ranks that can never continue. Ranks that have ended are not in
+    the list. states: {rank: State}."""
     suspects = {r for r, s in states.items() if s.ended or (s.waits and not s.computes_at)}
     changed = True
     while changed:

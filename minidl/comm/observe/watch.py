@@ -13,9 +13,10 @@ r"""The ranks compare each collective call before its data is sent. A Watch also
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Is the last batch shorter ...
 
-A signature (signature.py) includes the line of the user's code. So the same call on different lines
-is an error, too. This rule finds a common mistake: the ranks sum two arrays of the same shape in a
-different order. If different lines mean the same collective, give the call a name on all ranks:
+A signature (signature.py) describes a call. A digest is a hash of a signature, in 64 bits. The
+signature includes the line of the user's code. So the same call on different lines is an error,
+too. This rule finds a common mistake: the ranks sum two arrays of the same shape in a different
+order. If different lines mean the same collective, give the call a name on all ranks:
 `with t.named("weights"): ...`. Then the ranks compare the name, and not the line.
 
 The innermost transport sends the digests with a separate tag. So a ledger does not count them as
@@ -57,8 +58,8 @@ class Watch(Wrapper):
 
     deadline_s: under MPI, the longest time in seconds that a rank may wait for another rank that
     computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name:
-    only for a subgroup. They are the lookout of its parent, and a name that is equal on all members
-    of the subgroup."""
+    only for a subgroup. lookout is the lookout of the parent group. name is a text that is equal on
+    all members of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
         if isinstance(t, Watch):  # `world()` may return a Watch: the new Watch replaces it
@@ -136,9 +137,10 @@ class Watch(Wrapper):
         """Sends the call of each rank to all ranks. Returns the pairs (rank, call) of all ranks.
 
         call: (digest, signature) of this rank. The calls are sent by an all-gather in a new group,
-        so it cannot receive another message by mistake. It runs in a new context (contextvars).
-        Outside of this context the ranks are in different collectives, so their call codes differ
-        (call_code.py), and the all-gather would raise an error."""
+        so the all-gather receives no other message by mistake. It runs in a new context
+        (contextvars), in which no collective runs. In the old context the ranks are in different
+        collectives. There the call codes of the ranks differ (call_code.py), and the all-gather
+        raises an error."""
         group = self._raw.subgroup(range(self.size))
         return enumerate(contextvars.Context().run(objects.all_gather, group, call))
 

@@ -12,7 +12,7 @@
     communicators.py  reuses MPI's communicators, so a program may make any number of groups
     ulfm.py         MPI's ranks continue when one rank has died
     abort.py        if one rank fails, all ranks end
-    supervised.py   what a rank tells the launcher that watches it
+    supervised.py   the messages of a rank to its launcher, which watches the rank
     throttled.py    makes real messages as slow as a given network
     window.py       memory that the ranks of a node share
     background.py   one thread runs collectives in the background, in the order of the calls

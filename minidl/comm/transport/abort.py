@@ -1,4 +1,4 @@
-"""If one rank fails, all ranks end. With MPI alone the others would wait for this rank for ever.
+"""If one rank fails, all ranks end. With plain MPI the other ranks wait for this rank for ever.
 
     an uncaught exception                       Python calls sys.excepthook. `world()` sets our
                                                 hook, which then calls the earlier hook
@@ -117,8 +117,8 @@ def before_the_report(function):
 
 @contextlib.contextmanager
 def guarded():
-    """`with guarded():` around a rank's whole program. Every failure inside this block ends all
-    ranks. sys.exit(1) counts as a failure, unless all ranks call it."""
+    """Write `with guarded():` around a rank's whole program. Every failure inside this block ends
+    all ranks. sys.exit(1) counts as a failure, unless all ranks call it."""
     try:
         yield
     except BaseException as error:
@@ -179,7 +179,7 @@ def leave(status):
 def forget_shared_memory():
     """Removes the name of MPICH's shared memory from /dev/shm.
 
-    `world()` calls this function when all ranks have mapped the memory. A rank that ends itself
+    `world()` calls this function when all ranks have mapped the memory. If a rank ends itself, it
     calls this function, too. MPICH removes the name only at the end of a run. So without this
     function, 2 MB or more stay in /dev/shm after a run that was killed. In a container /dev/shm
     often has only 64 MB."""

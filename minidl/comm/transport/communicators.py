@@ -4,9 +4,9 @@
     del group                      the next group of the same ranks can use them
 
 A communicator must not be freed when one rank deletes its group. Otherwise MPI gives the number of
-this communicator to the next communicator. Then a message that was not received arrives there. So
-we keep the communicator, and note its ranks. When the same ranks make a group again, there are two
-steps:
+this communicator to the next communicator. Then an old message that was not received arrives in the
+next communicator. So we keep the communicator, and note its ranks. When the same ranks make a group
+again, there are two steps:
 
     1  agree     each member tells which of the kept communicators it does not use any more (the
                  weak reference to the old group is then empty). If no member uses a communicator,
@@ -41,14 +41,15 @@ class Communicators:
 
     comm          the communicator for messages between two ranks
     collectives   the communicator for collectives; None until the first collective
-    windows       {n_bytes: (every rank's memory, fence)}
+    windows       {n_bytes: (every rank's memory, fence)}; window.Flags explains fence
     holder        a weak reference to the group's transport
-    spoiled       True if wait() was never called for a receive. This receive would take a message
-                  of a later group, so no later group gets these communicators
+    spoiled       True if wait() was never called for a receive. This receive can take a message of
+                  a later group, so no later group gets these communicators
     made          {ranks: [Communicators of the subgroups of these ranks]}. The list has the same
                   order on all of these ranks
     making        the number of this rank's threads that are inside MPI's Create_group on comm
-    watched       the name that a Watch gives to the group; its counters contain this name"""
+    watched       the name that a Watch gives to the group; the keys of the group's counters contain
+                  this name"""
 
     def __init__(self, comm):
         self.comm, self.collectives = comm, None
@@ -98,7 +99,7 @@ def create(mpi, parent, ranks):
 
     First these ranks exchange messages. After that, all of them have begun this call, so MPI makes
     the communicator quickly. If a rank dies during the messages, or during MPI's Dup, the call
-    raises an error. But Open MPI's Create_group would wait for a dead rank for ever."""
+    raises an error. But if a rank dies during Open MPI's Create_group, the call waits for ever."""
     _agreed(mpi, parent.comm, ranks, np.zeros(1, np.uint8))
     if tuple(ranks) == tuple(range(parent.comm.size)):
         return parent.comm.Dup()

@@ -21,11 +21,11 @@ and U is a copy back. The copies run one after the other, on one stream:
 Segment i uses buffer i mod 2. In the stream, D(i+1) comes after U(i-1), which uses the same buffer.
 So this buffer is free when D(i+1) begins. The host waits only for D(i). Let s be the number of
 segments, c the seconds to copy one segment, and r the seconds to reduce one segment. Then the time
-is at most 2c + s max(r, 2c). Without overlap the time would be s (r + 2c).
+is at most 2c + s max(r, 2c). Without overlap the time is s (r + 2c).
 
 Any other algorithm runs on device arrays, too. Then staging.py stages each message. In a ring of
-such messages on n ranks, the host waits for the device 2(n-1) times. The ring copies 2(n-1)/n times
-the bytes of x to the host. The staged way of this file copies x to the host once.
+staged messages on n ranks, the host waits for the device 2(n-1) times. The ring copies 2(n-1)/n
+times the bytes of x to the host. The staged way of this file copies x to the host once.
 
 Three files contain this code. staging.py moves one message. nccl.py calls NCCL. This file chooses
 the way for a whole array. The rest of minidl does not need to know the way.
@@ -147,8 +147,8 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
 
 
 def mean_block(t, x, bounds, divisor=None):
-    """Like `average.mean_block`, also for device arrays. Computes the mean of all ranks' 1-d x.
-    Rank r returns only block r of the mean, as the view x[bounds[r] : bounds[r+1]]."""
+    """Like `average.mean_block`, but also accepts device arrays. Computes the mean of all ranks'
+    1-d x. Rank r returns only block r of the mean, as the view x[bounds[r] : bounds[r+1]]."""
     if isinstance(t, nccl.Nccl):
         return nccl.mean_block(t, x, bounds, divisor)
     if on_device(x) and t.cuda_aware:
@@ -160,8 +160,8 @@ def mean_block(t, x, bounds, divisor=None):
 
 
 def all_gather(t, x, bounds):
-    """Like `ring_blocks.all_gather`, also for device arrays. Copies every rank's own block of the
-    1-d x to all ranks. Returns x."""
+    """Like `ring_blocks.all_gather`, but also accepts device arrays. Copies every rank's own block
+    of the 1-d x to all ranks. Returns x."""
     if isinstance(t, nccl.Nccl):
         return nccl.gather_blocks(t, x, bounds)
     if on_device(x) and t.cuda_aware:
@@ -174,8 +174,8 @@ def all_gather(t, x, bounds):
 
 
 def broadcast(t, x, root=0):
-    """Like `tree.broadcast`, also for device arrays. Copies root's contiguous x into every rank's
-    x. Returns x."""
+    """Like `tree.broadcast`, but also accepts device arrays. Copies root's contiguous x into every
+    rank's x. Returns x."""
     if isinstance(t, nccl.Nccl):
         return nccl.broadcast(t, x, root)
     if on_device(x) and t.cuda_aware:

@@ -146,7 +146,7 @@ class Links:
 
 
 class Port:
-    """The place where messages leave and enter a rank (or a node with one NIC).
+    """Messages leave and enter a rank through its port. The ranks of a node may share a port.
 
     out_free: the time when the port has sent all its messages. A busy period is a time in which the
     port receives without a pause. in_start, in_free: the start and the end of the last busy
@@ -170,7 +170,7 @@ class Port:
 
         If the port still receives the message of an earlier call, the new message waits. There is
         one exception: a message that is complete before the start of the last busy period does not
-        wait."""
+        wait. A busy period is a time in which the port receives without a pause."""
         done = arrival + seconds
         if arrival >= self.in_free:
             self.in_start, self.in_free = arrival, done

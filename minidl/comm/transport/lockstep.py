@@ -17,9 +17,9 @@ an array, and `chunk[array]` is one chunk of each rank. `sendrecv` moves all mes
 of a step at once, by the formulas of network.py and links.py. Results, clocks and ledgers have the
 same bits as if the ranks ran one by one.
 
-Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
-last rank runs the loop for all ranks. In five cases this could change the result, so each rank runs
-the loop itself:
+Such a loop has the decorator `@in_step`. A rank that reaches the loop waits. When all ranks of the
+group have reached the loop, the last rank runs the loop for all ranks. In five cases this common
+run could change the result, so each rank runs the loop itself:
   - ranks share ports
   - a task was spawned
   - `rendezvous_bytes` is set
@@ -195,9 +195,9 @@ class _Way:
         self._in_free = np.array([port.in_free for port in self._enters])
 
     def move(self, clock, sent, received):
-        """Returns an array with the ranks' clocks after one step. clock, sent, received: arrays
-        with one number for each rank. They are its clock before the step, and the bytes that it
-        sends and receives in the step."""
+        """Returns an array with the ranks' clocks after one step. All arguments are arrays with one
+        number for each rank. clock: the rank's clock before the step. sent, received: the number of
+        bytes that the rank sends, and receives, in the step."""
         start = np.maximum(clock, self._out_free)
         self._out_free = start + sent * self._beta
         seconds = received * self._beta[self.left]
@@ -304,9 +304,10 @@ def _kind(chunk):
 
 
 def _blocks(row, chunk, lengths):
-    """row: a rank's row of the stack. chunk: the chunks of this rank. Returns a list of pairs (view
-    of the row, view of the chunks), in which both views stand for the same elements. Together the
-    pairs contain all chunks of the rank."""
+    """Returns a list of pairs (view of row, view of chunk). Both views of a pair are for the same
+    elements of the rank's array. Together the pairs contain all chunks of the rank.
+
+    row: the rank's row of the array `stack`. chunk: the chunks of this rank."""
     if not isinstance(chunk, Views):
         return [(row[i, :length], chunk[i]) for i, length in enumerate(lengths)]
     x, (size, n_long) = chunk.whole, divmod(len(chunk.whole), len(chunk))

@@ -182,7 +182,7 @@ class MPITransport(Transport):
         return memory, window.Sync
 
     def abort(self):
-        """Ends all ranks, also of other groups. May be called from any thread. Does not return."""
+        """Ends all ranks of all groups. May be called from any thread. Does not return."""
         end_all(self._mpi.COMM_WORLD)
 
     def _parts(self, data):
@@ -255,8 +255,9 @@ def _wait(request, longest_nap, status=None):
 
     longest_nap > 0 is for other calls and for the background, where a wait may be long. After 0.1
     ms this function sleeps between two checks. It sleeps for a tenth of the time that it has
-    waited, but not longer than longest_nap. During the sleep other work can use the core, for
-    example the pipeline stage that must send the message, or the backward pass of this rank."""
+    waited, but not longer than longest_nap. Other work can use the core during the sleep.
+    Examples are the backward pass of this rank, and the pipeline stage that must send the message.
+    """
     if not longest_nap:
         return request.Wait(status)
     start = time.perf_counter()

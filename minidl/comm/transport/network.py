@@ -70,7 +70,7 @@ class Network:
 class Group:
     """The state that the simulated ranks of a group share: their messages and their shared memory.
 
-    board   a dict, in which the ranks compare values without messages"""
+    board   a dict in which the ranks compare values without messages"""
 
     def __init__(self, network, ranks):
         self.network, self.ranks = network, ranks
@@ -130,7 +130,7 @@ class Channel:
     tuple (data, None, Rendezvous). The Rendezvous will compute the time.
 
     src, dst         world ranks; `in_group` has (src, dst) as ranks of the group
-    leaves, enters   the ports at the two ends"""
+    leaves, enters   the port of the sender, the port of the receiver"""
 
     __slots__ = (*("network", "inbox", "src", "dst", "in_group", "tag", "queue", "posted"),
                  *("alpha", "beta", "leaves", "enters"))
@@ -154,7 +154,8 @@ class Channel:
         return Sent(scheduler, self.leaves.out_free)
 
     def put(self, message):
-        """Gives a message to the first receive that waits here, or puts it into the queue."""
+        """Gives a message to the first receive that waits here. If no receive waits, puts the
+        message into the queue."""
         if self.posted:
             self.posted.popleft().match(message)
             return
@@ -192,7 +193,7 @@ class Channel:
 
 
 class Sent(Request):
-    """A small send, whose buffer was copied. wait() sets the clock to the time when the port has
+    """A small send. Its buffer has been copied. wait() sets the clock to the time when the port has
     sent the whole message."""
 
     __slots__ = ("scheduler", "end")

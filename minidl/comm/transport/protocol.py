@@ -7,8 +7,9 @@ function runs on both transports. A Wrapper is a transport around another transp
 keep these rules:
 
 1. Bytes are sent, not numbers. The dtype is not sent, so both sides must know it. The receiver
-   checks only the number of bytes, and raises `SizeMismatch` for another number. So float16 or bool
-   need no MPI datatype, and minidl's own code shows the precision of every sum.
+   checks only the number of bytes, and raises `SizeMismatch` for another number. So float16 and
+   bool need no MPI datatype. MPI adds no numbers, so minidl's code shows the precision of every
+   sum.
 2. Messages from one rank to another with the same tag keep their order. The first send matches the
    first receive, the second send matches the second receive, and so on. Different tags are
    independent.
@@ -72,7 +73,7 @@ class Then(Request):
 
 
 class Transport(ABC):
-    """One rank's connection to its group. See the rules above.
+    """One rank's connection to its group. For the rules see the top of this file.
 
     rank, size   this rank and the number of ranks in this group
     world_rank   this rank in the outermost group
@@ -150,7 +151,7 @@ class Transport(ABC):
         time.sleep(seconds)
 
     def compute(self, seconds: float) -> None:  # noqa: B027  doing nothing is the right default
-        """Adds `seconds` of work to a modelled clock. Does nothing if the clock is measured."""
+        """Adds `seconds` of work to a modelled clock. Does nothing if the clock is a real clock."""
 
     def stepped(self) -> None:  # noqa: B027
         """Tells a Watch that a training step has ended. So the Watch can find ranks that compute
@@ -205,7 +206,7 @@ class Transport(ABC):
 
     def send(self, array: np.ndarray, dst: int, tag: int = 0) -> None:
         """Sends, and waits until the buffer may be used again. This wait may last until the other
-        rank receives (rule 3)."""
+        rank receives (rule 3 at the top of this file)."""
         self.isend(array, dst, tag).wait()
 
     def recv(self, into: np.ndarray, src: int, tag: int = 0) -> np.ndarray:

@@ -223,7 +223,7 @@ class Handle(Request):
 
 
 class Event:
-    """An event, which one task sets and other tasks of the same rank wait for. It is set once.
+    """An event. One task sets it once, and other tasks of the same rank wait for it.
     After wait(), the clock of the waiting task is at least the clock of the task that called set().
     """
 

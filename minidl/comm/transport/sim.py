@@ -15,9 +15,10 @@ Modelled time of a message of b bytes, sent when the sender's clock shows s:
 A port can send and receive at the same time (full duplex). So a ring all-reduce of K bytes in n
 equal chunks takes 2(n-1)(alpha + K/n * beta), as in `cost.ring_all_reduce`. Arithmetic takes no
 time, unless you call `t.compute(seconds)`. The receiving port takes messages in the order of their
-wait() calls. So a message waits for the end of the port's last busy period. There is one exception:
-a message that is complete before the start of this period does not wait. For different links, nodes
-that share a NIC, and stragglers, use `simulate(n, fn, links=...)` and links.py.
+wait() calls. A busy period is a time in which the port receives without a pause. A message waits
+for the end of the port's last busy period. There is one exception: a message that is complete
+before the start of this period does not wait. For different links, nodes that share a NIC, and
+stragglers, use `simulate(n, fn, links=...)` and links.py.
 
 Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/07_ring.py, with --sim 4
 """

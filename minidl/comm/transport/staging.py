@@ -17,7 +17,7 @@ In comm/ the host waits for the device only in these cases:
 
 After a receive the host does not wait. The copy to the device is on the current stream, before all
 later kernels that read the array. `t.uploads` keeps the pinned buffer until the copy has ended.
-Otherwise CuPy's pool would give the buffer's memory to the next caller.
+Otherwise CuPy's pool can give the buffer's memory to another caller too early.
 
 A staged ring of n ranks copies a chunk to the host in each of its 2(n-1) steps. `on_host` copies
 the array to the host only once, for a collective on the host (device.py).

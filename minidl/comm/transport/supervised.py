@@ -13,7 +13,8 @@ Each line has one of these words, which tells what has happened in the rank:
 
 rank.py makes the connection. It writes the file descriptor of the connection and the id of this
 process to an environment variable. A process that the rank starts has this variable, too, but must
-not use the connection. Such a process has another id, so `is_supervised` returns False there.
+not use the connection. In such a process `is_supervised` returns False, because its id is
+different.
 
 Test: tests/cli/test_supervisor.py   Used by: mpi.py, abort.py, lookout.py, cli/rank.py
 """

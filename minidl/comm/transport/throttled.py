@@ -4,7 +4,7 @@
     t = Throttled(t, Links.uniform(50e-6, 8e-9))      around any transport with a real clock
 
 A message is sent at once. The sender also sends a stamp: the time when the first byte of the
-message would arrive on the given network. The ports work as in the simulator (links.py), with real
+message arrives on the given network. The ports work as in the simulator (links.py), with real
 clocks. For a message of b bytes:
 
     isend              start = the time when the sender's port is free; stamp = start + alpha
@@ -196,8 +196,9 @@ def _check_one_machine(t):
 
 
 def _mapped(t, n_nodes):
-    """Returns (times, file). times: a float64 array (n_nodes, 3) in a file that all ranks map into
-    their memory. file: the descriptor of this file, for locks."""
+    """Returns (times, file). times: a float64 array (n_nodes, 3), with the three times of each
+    node's NIC. It is in a file that all ranks map into their memory. file: the descriptor of this
+    file, for locks."""
     path = ""
     if t.rank == 0:
         handle, path = tempfile.mkstemp(prefix="minidl-nics-")

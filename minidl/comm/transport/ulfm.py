@@ -6,19 +6,20 @@
     rank 3   a step .... all-reduce 77 --------- shrink -- rank 2 of 3
 
 MPI reports a death only to the ranks that exchange messages with the dead rank. These ranks stop
-with an error, and the other ranks would wait for them. So a rank that gets an error revokes the
-communicator. This ends every call on this communicator, on all ranks. A thread of each rank checks
-whether a communicator is revoked or a rank has died. Then the thread revokes all other
-communicators of its rank, such as the communicators of groups and background threads. The living
-ranks make a new communicator, in their old order.
+with an error. Other ranks know nothing of the death, and wait for these ranks. So if a rank gets an
+error, it revokes the communicator. This ends every call on this communicator, on all ranks. A
+thread of each rank checks whether a communicator is revoked or a rank has died. Then the thread
+revokes all other communicators of its rank, such as the communicators of groups and background
+threads. The living ranks make a new communicator, in their old order.
 
 One call gets no error: Open MPI's Create_group, which makes a group of some ranks. It waits for
-ever if one of these ranks dies during the call. A rank that is stuck in this call ends itself
+ever if one of these ranks dies during the call. If a rank is stuck in this call, it ends itself
 (_look).
 
-Open MPI detects only a death by a signal. It does not detect os._exit(3), so `minidl run --heal`
-then ends the rank's guard process by a signal (cli/rank.py). A rank that waits on shared memory
-gets no error. So there are no shared windows in a run in which ranks may continue after a death.
+Open MPI detects only a death by a signal. It does not detect os._exit(3). The parent process of a
+rank is its guard (cli/rank.py). With `minidl run --heal`, the guard of a failed rank ends itself by
+a signal. If a rank waits on shared memory, it gets no error. So there are no shared windows in a
+run in which ranks may continue after a death.
 
 Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM)
 Test: test_ulfm.py, tests/elastic/test_heal_mpi.py   Used by: mpi.py, elastic/heal.py

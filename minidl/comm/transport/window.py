@@ -3,8 +3,8 @@
     w = t.shared(n_bytes)           all ranks call it; later calls return the same window
     w.pieces[p]                     rank p's n_bytes, as uint8: read any piece, write your own
     w.signal(kind, note)            tells the others that they may read all that this rank wrote
-    w.wait(kind, note)              waits until every rank has signalled as often as this rank has
-                                    waited
+    w.wait(kind, note)              waits until every rank has called signal as often as this rank
+                                    has called wait
 
     rank 0   write 0 | signal ------.--> wait | read 0, 1     After wait a rank sees all that was
     rank 1   write 1 --- | signal --'--> wait | read 0, 1     written before the signals.
@@ -15,8 +15,8 @@ nothing is reset between uses. `note` is a number that must be equal on all rank
 the array. If the notes differ, wait raises SizeMismatch.
 
 `Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the window of the
-simulator. Its memory is plain arrays. There a signal is an empty message, so it takes modelled
-time, and a deadlock report can show a wait for a signal.
+simulator. Its memory is plain arrays. In the simulator a signal is an empty message. So a signal
+takes modelled time, and a deadlock report can show a wait for a signal.
 
 Test: tests/comm/transport/test_window.py, test_shared_memory.py   Used by: shared_memory.py
 """
@@ -76,7 +76,7 @@ class Window(ABC):
 
     def take_turns(self, n):
         """A turn is one use of one half of the window. Turn i uses half i % 2 on all ranks. This
-        method reserves the next n turns, and returns the number of the first of them."""
+        method reserves the next n turns, and returns the number of the first turn."""
         self._turn += n
         return self._turn - n
 
@@ -96,8 +96,9 @@ class Window(ABC):
 
     @abstractmethod
     def wait(self, kind, note):
-        """Waits until every rank has signalled this kind as often as this rank has waited for it.
-        kind, note: as for signal(). Raises SizeMismatch if the notes differ."""
+        """Waits until every rank has called signal() with this kind as often as this rank has
+        called wait() with this kind. kind, note: as for signal(). Raises SizeMismatch if the notes
+        differ."""
 
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
         """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads
@@ -153,7 +154,7 @@ class Flags(Window):
 
 class Messages(Window):
     """The window of simulated ranks. If this rank reads n bytes in a peer's piece, its clock moves
-    by n times the beta of their link.
+    by n times the beta of the link to this peer.
 
     betas: a list with the beta of each rank's link to this rank. charge(seconds): a function that
     adds this time to this rank's clock."""

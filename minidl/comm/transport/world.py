@@ -44,7 +44,7 @@ def world(part_bytes: int = PART_BYTES) -> Transport:
                    with `minidl run --no-watch`. Without this variable there is a Watch with a
                    deadline of 300 s
     MINIDL_HEAL    if 1, ranks continue when a rank has died, as with `minidl run --heal`. Then
-                   there is no Watch, because a Watch would end all ranks
+                   there is no Watch, because a Watch ends all ranks if a rank dies
 
     part_bytes: the largest part of a message (mpi.py). Raises RuntimeError if MPI was started
     without thread support, or by the launcher of another MPI."""
@@ -76,9 +76,9 @@ def _no_registrations_on_one_host(environ):
 
     MPICH sends by UCX, which remembers the memory that a network card may read. When the process
     returns a piece of memory to the system, UCX writes a note of 144 bytes. UCX frees these notes
-    when a card next reads memory. If all ranks are on one host, no card reads memory. A Python
-    thread that ends returns a piece of memory, and in ZeRO 3 some threads end in each step. So
-    without this function the table grows by 2 KiB with every step.
+    when a card next reads memory. If all ranks are on one host, no card reads memory. When a Python
+    thread ends, it returns a piece of memory. In ZeRO 3 some threads end in each step. So without
+    this function the table grows by 2 KiB with every step.
 
     MPICH's mpiexec tells how many ranks are on this host. Other launchers do not tell this number.
     Then ranks may use a network card, so the table is not switched off."""
