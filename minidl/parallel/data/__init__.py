@@ -1,4 +1,4 @@
-"""Data parallelism: every rank has the same model, and trains it on its part of the batch.
+"""Data parallelism: every rank has the same model, and trains the model on a part of the batch.
 
     join           trains ranks with unequal numbers of batches, and evaluates a model over all
                    ranks

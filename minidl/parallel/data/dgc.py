@@ -9,7 +9,7 @@ momentum. The optimizer's weight decay acts without momentum, on every weight in
 
     bytes that each of n ranks sends    all elements, around a ring       2 (n-1)/n 4L
                                         k pairs, by an all-gather         (n-1) 8k
-    the first divided by the second     L / (n k) = 1/(n rho), rho = k / L
+    all elements divided by k pairs     L / (n k) = 1/(n rho), rho = k / L
     at rho = 0.001                      125 on 8 ranks, 1 on 1,000 ranks
     A pair has 8 bytes: an index and a value. Every rank gets every rank's pairs.
 

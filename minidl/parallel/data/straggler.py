@@ -2,7 +2,7 @@
 
     rank 0   | round 1 | mean | round 2 | mean of 0, 1 | round 3 | mean of 0, 1 | round 4
     rank 1   | round 1 | mean | round 2 | mean of 0, 1 | round 3 | mean of 0, 1 | round 4
-    rank 2   | round 1 | mean | its round 2, twice as long ..... | gets it, too | round 4
+    rank 2   | round 1 | mean | its round 2, twice as long ..... | gets the mean | round 4
 
 The rule. When all n ranks average together (a meeting), they exchange their times. A rank's time is
 the mean time of its steps since the last mean, in seconds. If a rank's time is at least `without`

@@ -13,8 +13,8 @@ even if its neighbour is not ready to receive.
 
 The first message of a stage in a step announces the number, shapes and dtypes of the tensors. So
 the user gives no shapes, and the last batch may be smaller. All micro-batches of a step have the
-same shapes. A step has m micro-batches. In this step m activations, m gradients of the same size,
-and one header of 256 bytes are sent over each boundary between ranks.
+same shapes. Over each boundary between ranks, a step with m micro-batches sends m activations, m
+gradients of the same size, and one header of 256 bytes.
 
 The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
 the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
@@ -78,7 +78,8 @@ class Pipeline:
                 stage: a Tensor, or a tuple of Tensors. The schedule decides which stages a rank
                 keeps
     loss:       a function loss(output, target) that returns the mean over a micro-batch
-    schedule:   for each rank a list of `Do`, from schedule.py
+    schedule:   for each rank a list of `Do`, from schedule.py. Its parts are F (forward) and B
+                (backward). In ZB-H1 backward has two parts: B for the inputs, W for the weights
     dp:         the transport of the ranks with the same stages (replicas). The gradients of the
                 replicas are averaged while the last backward of a step runs
     zero:       0, or the stage of ZeRO over dp. With 1 or 2 give `shards()` to the optimizer, and
@@ -165,10 +166,9 @@ class Pipeline:
         return replicas
 
     def _find_shared_here(self):
-        """Returns {parameter: stage} for parameters that several stages of this rank share. In a
-        step each of these stages runs a last backward. `stage` is the stage whose last backward
-        runs after the others. Only then is the gradient complete, so this stage averages the
-        gradient over dp."""
+        """Returns {parameter: stage} for parameters that several stages of this rank share.
+        Of these stages, `stage` runs the last backward of a step. After this backward the gradient
+        is complete, so `stage` averages the gradient over dp."""
         last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
         stages_of = {}
         for s in sorted(self.stages, key=last_backward.get):

@@ -63,8 +63,8 @@ def _row(task, plan, best, also, tr):
 
 
 def _columns(rows):
-    """Returns a list of lines, one for each row of the table `rows`. All columns are aligned to the
-    right, except the schedule and the last column."""
+    """Returns a list of lines of text, one for each row of the table `rows`. All columns are
+    aligned to the right, except the schedule and the last column."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     schedule, lines = next(i for i, cell in enumerate(rows[-1]) if " x " in cell) + 1, []
     for row in rows:

@@ -78,8 +78,8 @@ def interleaved(p, m, v):
     waits while the group passes the other ranks. It waits for the time of p - m parts in each of
     its stages.
 
-    Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. In such a schedule, a rank has
-    to keep N - p results until the next rank can receive them."""
+    Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. In this case a rank has to
+    keep N - p results until the next rank can receive them."""
     _positive(p=p, m=m, v=v)
     if v > 1 and m % p and m > 2 * p:
         raise ValueError(f"interleaved 1F1B on {p} ranks wants a number of micro-batches that is "
@@ -285,8 +285,8 @@ def _to(do):
 
 
 def timeline(schedule, F=1.0, B=1.0, W=1.0, hop=0.0):
-    """Returns for each rank a list of its parts as At. A part starts when its rank is free and the
-    result that it needs has arrived.
+    """Returns for each rank a list of At: its parts, and when they start and end. A part starts
+    when its rank is free and the result that it needs has arrived.
 
     F, B, W: the seconds of each part in a stage, or lists with one number for each stage. An
     undivided backward takes B + W. hop: the seconds of a message to another rank. Messages do not

@@ -42,8 +42,8 @@ def chunks_of(rank, n, order):
 
 
 def pieces(length, n, rank, order="zigzag"):
-    """Returns [(first, end)]: the positions of the tokens that `rank` of n ranks has, in a text of
-    `length` tokens."""
+    """Returns a list of pairs (first, end), for a text of `length` tokens. `rank` of n ranks has
+    the tokens at the positions first, ..., end - 1."""
     n_pieces, mine = chunks_of(rank, n, order)
     bounds = chunks.bounds(length, n_pieces)
     return [(bounds[i], bounds[i + 1]) for i in mine]
