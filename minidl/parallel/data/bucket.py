@@ -314,9 +314,9 @@ class Reducer(LeafHook):
     def absent(self, n_samples=0):
         """Takes part in a backward of the other ranks, without a backward on this rank.
 
-        Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is the number
-        of samples of these backwards, plus n_samples. Raises RuntimeError if a backward of this
-        rank is not over yet."""
+        Sends the gradients of earlier backwards under no_sync, and zeros for all other parameters.
+        Their weight is the number of samples of these backwards, plus n_samples. Raises
+        RuntimeError if a backward of this rank is not over yet."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() was called in the middle of a "
                                "backward. On a rank that has no batch, call absent() instead of a "

@@ -3,8 +3,8 @@
     parameters   w (2, 3)        b (3,)        flat   |w w w w w w|b b b|
     slots        [0, 6)          [6, 9)        2 ranks |--- 0 ---|-- 1 --|   chunks.bounds 0 5 9
 
-One message for a hundred tensors costs one latency, not a hundred. A flat buffer can be cut evenly
-over ranks, for arrays of any shapes. ZeRO must know only the slots and the parts.
+One message for a hundred tensors costs one latency, not a hundred latencies. A flat buffer can be
+cut evenly over ranks, for arrays of any shapes. ZeRO must know only the slots and the parts.
 
 The buffer is a NumPy or a CuPy array, like the arrays. On a GPU one launch (`pack`) copies all
 arrays. On the CPU a plain copy is as fast as the kernel if the dtypes are equal. If the copy

@@ -8,7 +8,7 @@ apart the ranks' weights are.
     local = LocalSGD(model, t, optimizer, period=8, start=500)
     loss = F.cross_entropy(local(x), y)
     loss.backward(); optimizer.step(); optimizer.zero_grad()
-    local.step()                            # counts the step; ends a round if it is time
+    local.step()                            # counts the step, and ends the round after H steps
 
     period   H. With a rule (below) this is the first period; after each round the rule sets a new
              one
@@ -35,9 +35,9 @@ often. With r = lr0 loss / (lr loss0), the rule of Wang & Joshi is h0 sqrt(r) (`
 rule of PaddlePaddle is sqrt(h0 r) (`h0_inside`). The two rules differ by the factor sqrt(h0): at
 h0 = 16 and r = 1 they give 16 and 4.
 
-In each round, the weights (K bytes) are averaged by a ring all-reduce. Data parallelism sends H
-times as many bytes for the gradients of these steps. An adaptive rule also sends the mean loss, 8
-bytes in each round. At the end of each round all ranks get rank 0's buffers (batch norm's
+In each round, the weights (K bytes) are averaged by a ring all-reduce. For the H steps of a round,
+data parallelism sends H times as many bytes of gradients. An adaptive rule also sends the mean
+loss, 8 bytes in each round. At the end of each round all ranks get rank 0's buffers (batch norm's
 averages).
 
 At the end of a round, save by snapshot.save(..., model=local.module, rounds=local.rounds). Each

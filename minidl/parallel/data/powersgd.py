@@ -6,10 +6,10 @@ Q). Here two all-reduces send all matrices of a bucket and also the tensors that
 n is the shorter side of a matrix. The first steps may send uncompressed gradients.
 
 A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n_ranks
-instead. The sum over ranks and the updates are the same. But suppose that the ranks' data differ,
-and that g_r is the gradient of rank r. Then rank r's residual in PyTorch also adds up g_r - mean(g)
-in every step. This part grows without bound, and no update needs it. In float32 the rounding errors
-of this part finally become larger than the rest of the residual.
+instead. With both residuals, the sum over ranks and the updates are the same. But suppose that the
+ranks' data differ, and that g_r is the gradient of rank r. Then rank r's residual in PyTorch also
+adds up g_r - mean(g) in every step. This part grows without bound, and no update needs it. In
+float32 the rounding errors of this part finally become larger than the rest of the residual.
 
 Our residual has no part in the directions of P's columns. So it stays bounded if the columns of P
 point in all directions, one direction after the other, during the steps. The columns of P are

@@ -14,10 +14,10 @@ If the slow rank comes later, the other ranks wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. The
 slow rank gets the mean of the other ranks and their number of steps. Then it takes part again,
-unless it is still slow. While a rank is out, no other rank is left out. All ranks decide from the
+unless it is still slow. While a rank is out, no further rank is left out. All ranks decide from the
 same table of times, so all ranks have the same bits at every meeting.
 
-    while local.rounds.n_steps < 1000:        not a `for`: a rank that was out has made fewer steps
+    while local.rounds.n_steps < 1000:        not `for`: a rank that was out has made fewer steps
         ...
         local.step()
     local.finish()                            on all ranks; a rank that is out gets the last mean

@@ -77,7 +77,7 @@ class Pipeline:
     stages:     all stages of the model. A stage is a Module that takes the result of the previous
                 stage: a Tensor, or a tuple of Tensors. The schedule decides which stages a rank
                 keeps
-    loss:       a function loss(output, target) that returns the mean over a micro-batch
+    loss:       a function loss(output, target) that returns the mean loss of a micro-batch
     schedule:   for each rank a list of `Do`, from schedule.py. Its parts are F (forward) and B
                 (backward). In ZB-H1 backward has two parts: B for the inputs, W for the weights
     dp:         the transport of the ranks with the same stages (replicas). The gradients of the
@@ -90,7 +90,7 @@ class Pipeline:
                 products are kept until part W
     inputs_first: for schedules without W. If True, backward is still split into two parts
                 (split.py), and the input's gradient is sent between these parts. So the previous
-                stage gets this gradient earlier, by the seconds of one part W. In GPipe and 1F1B a
+                stage gets this gradient earlier: it does not wait for part W. In GPipe and 1F1B a
                 rank is then idle for (p-1)(F + B) seconds, not for (p-1)(F + B + W). A rank holds
                 the same activations as without inputs_first, and also the gradients of one
                 micro-batch's matrix products
@@ -273,9 +273,9 @@ class Pipeline:
         return step.total
 
     def _set_aside(self):
-        """Returns {shared weight: a copy of its gradient of earlier steps, or None}, and clears
-        these gradients. They are already summed over the ranks, so this step starts without
-        them."""
+        """Returns {shared weight: a copy of its gradient of earlier steps, or None if it has no
+        gradient}, and clears these gradients. They are already summed over the ranks, so this step
+        starts without them."""
         earlier = {}
         for p, _ in self.tied:
             earlier[p] = None if p.grad is None else p.grad.array.copy()

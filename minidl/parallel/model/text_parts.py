@@ -113,8 +113,8 @@ def check_part(t, length, n_here, order):
 
 
 def as_mask(t, mask):
-    """Returns the mask as an array, a function or None. Raises ValueError for a Tensor that
-    requires a gradient."""
+    """Returns the array of `mask` if `mask` is a Tensor, else `mask` itself. Raises ValueError for
+    a Tensor that requires a gradient."""
     if getattr(mask, "requires_grad", False):
         raise ValueError(f"rank {t.rank}: attention over a text in parts wants a mask without a "
                          "gradient; got a mask with requires_grad=True. Pass mask.detach()")

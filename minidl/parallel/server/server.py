@@ -28,8 +28,8 @@ too large to be sent completely, use tables.py.
 Failures: if a worker ends by an exception, it sends the exception to the servers. A worker that is
 silent for `silence_s` seconds is dropped. All rules except SYNC then go on without this worker.
 With `slower` these rules also go on without a straggler: with bounded(s), workers wait only for
-workers that are not slow. A server that fails answers each pull with its rank and its error, and
-this ends the job. (If a process is killed, mpiexec ends the other processes.) A server needs no
+workers that are not slow. If a server fails, it answers each pull with its rank and its error,
+and this ends the job. (If a process is killed, mpiexec ends the other processes.) A server needs no
 locks, because it handles one message at a time, in the order of arrival. In the simulator this is
 the order of modelled time.
 

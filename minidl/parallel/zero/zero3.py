@@ -1,4 +1,4 @@
-"""ZeRO stage 3: a rank also keeps only its share of the weights. (PyTorch calls it FSDP.)
+"""ZeRO stage 3: the weights, too, are divided over the ranks. (PyTorch calls this stage FSDP.)
 
 The plain form, layer after layer: minidl/plain/zero.py. Here the next unit's weights are gathered
 while this unit runs. The model may be any module, not only a list of layers.
