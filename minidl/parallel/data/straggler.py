@@ -13,9 +13,9 @@ time. The next meeting is after this number of rounds, but after MOST_ROUNDS rou
 If the slow rank comes later, the other ranks wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. The
-slow rank gets the mean of the other ranks and their number of steps. Then it takes part again,
-unless it is still slow. While a rank is out, no further rank is left out. All ranks decide from the
-same table of times, so all ranks have the same bits at every meeting.
+slow rank gets the mean weights of the other ranks, and the number of their steps. Then the slow
+rank takes part again, unless it is still slow. While a rank is out, no further rank is left out.
+All ranks decide from the same table of times, so all ranks have the same bits at every meeting.
 
     while local.rounds.n_steps < 1000:        not `for`: a rank that was out has made fewer steps
         ...

@@ -142,8 +142,9 @@ def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsi
     """Returns (forward, backward): the bytes that `rank` of n ranks sends for n_batch texts of
     `length` tokens, with heads of `width` elements.
 
-    itemsize: the bytes of an element of the arrays. sumsize: the bytes of an element of the sums (8
-    for float64). rank and order matter only if n does not divide the length."""
+    itemsize: the bytes of an element of the arrays. sumsize: the bytes of an element of the summed
+    gradients of K and V (8 for float64). rank and order matter only if n does not divide the
+    length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
     if method == "ring":  # the messages of pass_around and pass_around_and_sum
