@@ -28,9 +28,9 @@ clipped to clip_norm / sqrt(n). DGC does not clip v, because v is the sum of man
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)
 
-Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They estimate a threshold from some of
-the elements, and send 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs (topk_mask.py), so
-no rank has to send the number of its pairs.
+Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). The paper estimates a threshold from
+some of the elements, and sends 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs
+(topk_mask.py), so no rank has to send the number of its pairs.
 Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 

@@ -12,8 +12,8 @@ each float32 weight. All ranks have the same w and the same outer momentum.
     diloco.step()
 
 Streaming: the model is cut into P fragments. Each fragment is synchronised every H steps, so one
-fragment is sent every H/P steps. A fragment has about K/P bytes, for a model of K bytes.
-The sending may take `delay` steps. It runs in the background, and the ranks continue to train:
+fragment is sent every H/P steps. A fragment has about K/P bytes, for a model of K bytes. The
+sending may take `delay` steps. It runs in the background, and the ranks continue to train:
 
     step        0     1     2     3     4     5     6     7     8        H = 8, P = 2, delay = 2
     fragment 0                          |- sent ---|

@@ -10,7 +10,7 @@ There are two methods. Both methods take any mask, any length and dropout (text_
                 are the same as on one rank (ulysses.py)
 
 The table gives the number of elements that each rank sends, for b texts with h query heads and g
-key heads. e is the width of a head, and c stands for b s/n e:
+key heads. e is the width of a head, and c = b e s/n:
 
     ring        2 g c (n-1) in forward, in n-1 messages. Backward sends K and V again, and also the
                 same number of elements for the gradients of K and V, in the dtype in which these

@@ -1,4 +1,4 @@
-"""Expert parallelism: each of n ranks has E/n of the E experts. An expert gets all ranks' tokens.
+"""Expert parallelism: each of n ranks has E/n of the E experts. An expert gets tokens of all ranks.
 
 The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here the
 layer has a backward, and a rank may have several experts. Experts may have replicas. The experts of

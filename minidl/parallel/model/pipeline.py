@@ -62,7 +62,7 @@ DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8"
 
 
 class Pipeline:
-    """Holds this rank's stages, and runs its part of each step.
+    """Holds this rank's stages, and runs this rank's part of each step.
 
         minidl.manual_seed(0)                                  # the same model on every rank
         stages = cut(nn.GPT(...), t.size)

@@ -2,11 +2,11 @@
 
     seconds of a step = m (compute + tp + cp + ep) + bubble + sends + dp
 
-compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. The
-forward of a micro-batch takes F seconds, and its whole backward takes B seconds. In ZB-H1 backward
-has two parts: the part for the inputs takes B seconds, and the part for the weights takes W
-seconds. A send to the next stage takes c seconds, and c is much less than F and B. v is the number
-of stages of each rank. The table is for p stages:
+compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. The forward of
+a micro-batch takes F seconds, and its whole backward takes B seconds. In ZB-H1 backward has two
+parts: the part for the inputs takes B seconds, and the part for the weights takes W seconds. A send
+to the next stage takes c seconds, and c is much less than F and B. v is the number of stages of
+each rank. The table is for p stages:
 
                 bubble                               sends
     GPipe       (p-1)(F + B)                         2(p-1) c

@@ -21,9 +21,9 @@ ranks.
 Parameters outside of all units (embeddings, the output layer) belong to the root. They are whole
 from the start of forward to the end of backward, so they are gathered once a step. Small units
 (`stay_below`) are never freed, and are gathered once a step, too. Frozen weights are cut and
-gathered like the others. But they have no gradients to scatter, and the optimizer does not get
-their shards. Experts that are divided over the ranks (expert_parallel) are not cut, because each
-rank has its own experts.
+gathered like the other weights. But they have no gradients to scatter, and the optimizer does not
+get their shards. Experts that are divided over the ranks (expert_parallel) are not cut, because
+each rank has its own experts.
 
 A unit may compute a new array from a weight (a slice, a cast under autocast). This array is an
 activation, and is kept until backward. Under no_sync() the gradients stay in the parameters, and
