@@ -68,7 +68,8 @@ def flatten(arrays, dtype=None):
 
 @or_numpy
 def fill(flat, arrays):
-    """Copies all elements of the arrays, in order, into the 1-d `flat`, cast to its dtype."""
+    """Copies all elements of the arrays, in order, into the 1-d `flat`, and casts them to the dtype
+    of `flat`."""
     if _kernel_pays(flat, arrays):
         pack(arrays, flat)
     else:
@@ -108,8 +109,8 @@ def _launch(name, arrays, flat, args):
 
 
 def pack(arrays, flat):
-    """Copies all elements of `arrays`, in order, into the 1-d `flat`, cast to its dtype, by a
-    kernel."""
+    """A kernel copies all elements of `arrays`, in order, into the 1-d `flat`, and casts them to
+    the dtype of `flat`."""
     if not arrays:
         return
     xp, dtype = backend.xp_of([flat, *arrays], "pack"), arrays[0].dtype
@@ -118,7 +119,8 @@ def pack(arrays, flat):
 
 
 def unpack(flat, arrays):
-    """Copies `flat` back into `arrays`, cast to their dtype, by a kernel: the inverse of pack."""
+    """A kernel copies the elements of `flat` into `arrays`, and casts them to the dtype of
+    `arrays`. This is the inverse of pack."""
     if not arrays:
         return
     xp, dtype = backend.xp_of([flat, *arrays], "unpack"), arrays[0].dtype

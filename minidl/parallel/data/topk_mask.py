@@ -40,8 +40,8 @@ def by_numpy(x, threshold):
 
 
 def threshold_of(x, k):
-    """Returns the k-th largest |x|, a float. At least k elements have this size or more. Raises
-    ValueError unless 1 <= k <= x.size."""
+    """Returns the k-th largest |x|, a float. At least k elements have an |x| of this size or more.
+    Raises ValueError unless 1 <= k <= x.size."""
     if not 1 <= k <= x.size:
         raise ValueError(f"threshold_of wants k from 1 to {x.size}, the number of elements; got "
                          f"{k}")

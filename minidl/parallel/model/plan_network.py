@@ -3,7 +3,7 @@ together.
 
     all_reduce_s      a ring all-reduce: of gradients, or of activations of tensor parallelism
     pass_around_s     ring attention: a block travels while the rank computes with the previous
-                      block. So a hop costs time only if it is longer than this computation
+                      block. So a hop costs time only if it takes longer than this computation
     all_to_all_s      Ulysses, and tokens to experts and back: in each step pairs of ranks exchange
                       a block
     send_s            activations to the next stage

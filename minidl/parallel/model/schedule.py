@@ -151,8 +151,8 @@ def splits(schedule):
 
 
 def before(do, n_stages):
-    """Returns the part that must end before `do`, because `do` needs its result. Returns None if
-    there is no such part."""
+    """Returns the part that must end before `do`, because `do` needs the result of this part.
+    Returns None if `do` needs no result."""
     kind, stage, micro = do
     if kind == "F":
         return Do("F", stage - 1, micro) if stage else None

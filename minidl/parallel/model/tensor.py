@@ -93,7 +93,7 @@ def own_part(part, array):
 
 
 def whole(p, array=None):
-    """Returns the undivided array of parameter p. If p is not divided, this is p's array. To get
+    """Returns the undivided array of parameter p. If p is not divided, returns p's array. To get
     the undivided gradient, pass array=p.grad. Collective over the ranks of p's group: a ring
     all-gather."""
     array = p.array if array is None else backend.array_of(array)

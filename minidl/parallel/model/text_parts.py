@@ -62,8 +62,8 @@ def lengths(length, n, order="zigzag"):
 
 
 def split(x, t, order="zigzag", dim=1):
-    """Returns this rank's part of x. x: an array or a Tensor. dim: the dimension of its tokens.
-    Shift labels before you split them, because the next token may be on another rank."""
+    """Returns this rank's part of x. x: an array or a Tensor. dim: the dimension of the tokens in
+    x. Shift labels before you split them, because the next token may be on another rank."""
     xp = backend.xp_of([backend.array_of(x)])
     at = positions(x.shape[dim], t.size, t.rank, order, xp)
     return x[(slice(None),) * dim + (at,)]

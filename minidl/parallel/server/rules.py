@@ -100,7 +100,7 @@ def bounded(s):
     ahead of the slowest worker.
 
     With N workers a push is then at most (N-1)(2s+1) updates stale. While a worker computes, each
-    other worker can move from s steps behind this worker to s+1 steps ahead of it. These are 2s+1
-    pushes."""
+    other worker can make 2s+1 pushes. So a worker that was s steps behind can get s+1 steps
+    ahead."""
     return Rule(f"ssp({s})", lambda clocks, worker: lead(clocks, worker) <= s, each_push,
                 stalest=lambda n: (n - 1) * (2 * s + 1))

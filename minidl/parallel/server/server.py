@@ -164,8 +164,8 @@ class Server:
                 f"each worker: {self.clocks}")
 
     def _clocks_for(self, worker):
-        """Returns {worker: number of its pushes} for this worker and for the workers that it may
-        have to wait for."""
+        """Returns {worker: number of its pushes} for this worker and for the workers that this
+        worker may have to wait for."""
         awaited = {w: clock for w, clock in self.clocks.items() if w not in self.slow}
         if worker in awaited:
             return awaited
