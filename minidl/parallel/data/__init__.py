@@ -1,4 +1,4 @@
-"""Data parallelism: every rank has the same model, and trains it on its part of the batch.
+"""Data parallelism: every rank has the same model, and trains the model on a part of the batch.
 
     join           trains ranks with unequal numbers of batches, and evaluates a model over all
                    ranks
@@ -18,6 +18,6 @@
     flat           copies many arrays into one buffer, and cuts the buffer into parts for ranks
     header         makes the message that is sent before the gradients. It tells how many samples a
                    rank has, and which parameters it used
-    codecs         converts gradients into float16 and int8 payloads, and back, by kernels
+    codecs         has kernels that convert gradients into float16 and int8 payloads, and back
     topk_mask      finds the largest elements of a vector, as (index, value) pairs
 """

@@ -128,7 +128,7 @@ class Bucket:
 
     def take(self, p):
         """The Reducer calls take() when p's gradient is complete. A plain Bucket does nothing here,
-        because fill() copies all gradients of the bucket at once. On a GPU this takes one
+        because fill() copies all gradients of the bucket together. On a GPU this takes one
         launch."""
 
     def fill(self, unused):
@@ -162,7 +162,7 @@ class Bucket:
 
 
 class Done:
-    """A job that is already finished: wait() returns at once."""
+    """A job that is already finished: wait() returns immediately."""
 
     def wait(self):
         pass
@@ -314,9 +314,9 @@ class Reducer(LeafHook):
     def absent(self, n_samples=0):
         """Takes part in a backward of the other ranks, without a backward on this rank.
 
-        Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is the number
-        of samples of these backwards, plus n_samples. Raises RuntimeError if a backward of this
-        rank is not over yet."""
+        Sends the gradients of earlier backwards under no_sync, and zeros for all other parameters.
+        Their weight is the number of samples of these backwards, plus n_samples. Raises
+        RuntimeError if a backward of this rank is not over yet."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() was called in the middle of a "
                                "backward. On a rank that has no batch, call absent() instead of a "
@@ -397,7 +397,7 @@ class Reducer(LeafHook):
 
     def submit(self, fn, *args):
         """Runs the function fn(t, *args) in the background, with the Reducer's transport t. If
-        `overlap` is False, runs fn at once. Returns a job."""
+        `overlap` is False, runs fn now, in this thread. Returns a job."""
         if self.overlap:
             return self.background.submit(fn, *args)
         fn(self.t, *args)

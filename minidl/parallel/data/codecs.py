@@ -1,4 +1,4 @@
-"""Kernels for the codecs FP16 and INT8 of comm/codec.py. They make the same bytes in less time.
+"""Kernels for the codecs FP16 and INT8. They make the same bytes as comm/codec.py, in less time.
 
     codec   kernel          payload of L elements
     FP16    pack.cu         L float16: 2 L bytes

@@ -149,7 +149,7 @@ class CompressedBucket(Bucket):
         self.step += 1
 
     def gives(self, p):
-        """Returns True if p gets a gradient although no rank used p in this step. Such a gradient
+        """Returns True if p gets a gradient although no rank used p in this step. This gradient
         contains residuals of earlier steps, which are sent in this step."""
         return bool(self.views[p].any())
 

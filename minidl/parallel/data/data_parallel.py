@@ -96,11 +96,11 @@ class DataParallel(Module):
                    `way`.
     bucket_bytes, first_bucket_bytes:  a bucket is complete as soon as its parameters have this many
                    bytes. The first bucket is smaller, so that communication starts early.
-    overlap:       if True, a background thread sends while backward goes on. If False, each full
-                   bucket is sent at once, and backward waits until it is sent.
+    overlap:       if True, a background thread sends while backward goes on. If False, backward
+                   waits until each full bucket is sent.
     broadcast_buffers: if True, every rank gets rank 0's buffers (batch norm's statistics) before
                    each training forward.
-    make_buckets:  a function that makes the buckets (see Reducer). Such buckets are never rebuilt.
+    make_buckets:  a function that makes the buckets (see Reducer). These buckets are never rebuilt.
                    Used by Compressed and the ZeRO stages.
     without:       parameters of the model that another wrapper averages.
 

@@ -9,7 +9,7 @@ momentum. The optimizer's weight decay acts without momentum, on every weight in
 
     bytes that each of n ranks sends    all elements, around a ring       2 (n-1)/n 4L
                                         k pairs, by an all-gather         (n-1) 8k
-    the first divided by the second     L / (n k) = 1/(n rho), rho = k / L
+    all elements divided by k pairs     L / (n k) = 1/(n rho), rho = k / L
     at rho = 0.001                      125 on 8 ranks, 1 on 1,000 ranks
     A pair has 8 bytes: an index and a value. Every rank gets every rank's pairs.
 
@@ -28,9 +28,9 @@ clipped to clip_norm / sqrt(n). DGC does not clip v, because v is the sum of man
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)
 
-Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They estimate a threshold from some of
-the elements, and send 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs (topk_mask.py), so
-no rank has to send the number of its pairs.
+Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). The paper estimates a threshold from
+some of the elements, and sends 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs
+(topk_mask.py), so no rank has to send the number of its pairs.
 Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 

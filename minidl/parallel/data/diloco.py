@@ -12,8 +12,8 @@ each float32 weight. All ranks have the same w and the same outer momentum.
     diloco.step()
 
 Streaming: the model is cut into P fragments. Each fragment is synchronised every H steps, so one
-fragment is sent every H/P steps. At most about K/P bytes are sent at once, for a model of K bytes.
-The sending may take `delay` steps. It runs in the background, and the ranks continue to train:
+fragment is sent every H/P steps. A fragment has about K/P bytes, for a model of K bytes. The
+sending may take `delay` steps. It runs in the background, and the ranks continue to train:
 
     step        0     1     2     3     4     5     6     7     8        H = 8, P = 2, delay = 2
     fragment 0                          |- sent ---|
@@ -84,7 +84,7 @@ class DiLoCo:
                  exactly one fragment
     delay        the number of steps between the start of a fragment's sending and the fragment's
                  outer step. It must be less than H/P
-    alpha        see the top of the file. None means 0.5, or 0 without delay
+    alpha        see the top of the file. With None, alpha is 0 if delay is 0, else 0.5
     all_reduce   any f(t, array) that sums in place
 
     Raises ValueError if the optimizer has master copies, if the period or the delay does not fit,

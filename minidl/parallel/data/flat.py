@@ -3,8 +3,8 @@
     parameters   w (2, 3)        b (3,)        flat   |w w w w w w|b b b|
     slots        [0, 6)          [6, 9)        2 ranks |--- 0 ---|-- 1 --|   chunks.bounds 0 5 9
 
-One message for a hundred tensors costs one latency, not a hundred. A flat buffer can be cut evenly
-over ranks, for arrays of any shapes. ZeRO must know only the slots and the parts.
+One message for a hundred tensors costs one latency, not a hundred latencies. A flat buffer can be
+cut evenly over ranks, for arrays of any shapes. ZeRO must know only the slots and the parts.
 
 The buffer is a NumPy or a CuPy array, like the arrays. On a GPU one launch (`pack`) copies all
 arrays. On the CPU a plain copy is as fast as the kernel if the dtypes are equal. If the copy
@@ -68,7 +68,8 @@ def flatten(arrays, dtype=None):
 
 @or_numpy
 def fill(flat, arrays):
-    """Copies all elements of the arrays, in order, into the 1-d `flat`, cast to its dtype."""
+    """Copies all elements of the arrays, in order, into the 1-d `flat`, and casts them to the dtype
+    of `flat`."""
     if _kernel_pays(flat, arrays):
         pack(arrays, flat)
     else:
@@ -108,8 +109,8 @@ def _launch(name, arrays, flat, args):
 
 
 def pack(arrays, flat):
-    """Copies all elements of `arrays`, in order, into the 1-d `flat`, cast to its dtype, by a
-    kernel."""
+    """A kernel copies all elements of `arrays`, in order, into the 1-d `flat`, and casts them to
+    the dtype of `flat`."""
     if not arrays:
         return
     xp, dtype = backend.xp_of([flat, *arrays], "pack"), arrays[0].dtype
@@ -118,7 +119,8 @@ def pack(arrays, flat):
 
 
 def unpack(flat, arrays):
-    """Copies `flat` back into `arrays`, cast to their dtype, by a kernel: the inverse of pack."""
+    """A kernel copies the elements of `flat` into `arrays`, and casts them to the dtype of
+    `arrays`. This is the inverse of pack."""
     if not arrays:
         return
     xp, dtype = backend.xp_of([flat, *arrays], "unpack"), arrays[0].dtype

@@ -1,14 +1,14 @@
 r"""Local SGD: each rank trains alone, and the ranks average their weights every H steps.
 
-The plain form: minidl/plain/local_sgd.py. Here steps of data parallelism may come first. The period
-may follow the loss. The ranks of a node may average more often than all ranks. Slow ranks may be
-left out. The optimizer's moments may be averaged, too. `divergence()` returns how far apart the
-ranks' weights are.
+The plain form: minidl/plain/local_sgd.py. Here steps of data parallelism may come first. A rule may
+compute the period from the loss. The ranks of a node may average more often than all ranks. Slow
+ranks may be left out. The optimizer's moments may be averaged, too. `divergence()` returns how far
+apart the ranks' weights are.
 
     local = LocalSGD(model, t, optimizer, period=8, start=500)
     loss = F.cross_entropy(local(x), y)
     loss.backward(); optimizer.step(); optimizer.zero_grad()
-    local.step()                            # counts the step; ends a round if it is time
+    local.step()                            # counts the step, and ends the round after H steps
 
     period   H. With a rule (below) this is the first period; after each round the rule sets a new
              one
@@ -16,11 +16,12 @@ ranks' weights are.
              training the gradient changes direction fast. With period 1 all steps are data
              parallelism. Then the bits of the weights and the number of sent bytes are the same as
              with DataParallel
-    without  a number k. If a rank takes k times the median time or more, it is left out of rounds,
-             and no rank waits for it. straggler.py has the rule, and the training loop that you
-             need
-    inside   a pair (transport of this rank's node, H1), or None. The ranks of a node average every
-             H1 steps. All ranks average every `period` steps. H1 must divide the period
+    without  a number k. If a rank's steps take k times the median time or more, this rank is left
+             out of rounds, and no rank waits for it. straggler.py has the rule, and the training
+             loop that you need
+    inside   a pair (transport of this rank's node, H1). The ranks of a node average every H1 steps.
+             All ranks average every `period` steps. H1 must divide the period. With None the ranks
+             of a node have no averages of their own
     state    with "local" each rank keeps its own momentum, or Adam's moments. With "mean" the
              moments are averaged, too; each moment has as many bytes as the weights. Averaging can
              help, because a rank's own momentum pulls the rank from the mean weights back to its
@@ -30,13 +31,13 @@ ranks' weights are.
 A rule is a function: rule(h0, lr0, loss0, lr, loss) returns the next period H. h0 is the first
 period. lr0 and loss0 are the learning rate and the loss at the end of the first round. lr and loss
 are the present values. Noise does more harm when the loss is low, so the ranks then average more
-often. With r = lr0 loss / (lr loss0), the paper's rule is h0 sqrt(r) (`h0_outside`). PaddlePaddle's
-rule is sqrt(h0 r) (`h0_inside`). The two rules differ by the factor sqrt(h0): at h0 = 16 and r = 1
-they give 16 and 4.
+often. With r = lr0 loss / (lr loss0), the rule of Wang & Joshi is h0 sqrt(r) (`h0_outside`). The
+rule of PaddlePaddle is sqrt(h0 r) (`h0_inside`). The two rules differ by the factor sqrt(h0): at
+h0 = 16 and r = 1 they give 16 and 4.
 
-In each round, the weights (K bytes) are averaged by a ring all-reduce. Data parallelism sends H
-times as many bytes for the gradients of these steps. An adaptive rule also sends the mean loss, 8
-bytes in each round. At the end of each round all ranks get rank 0's buffers (batch norm's
+In each round, the weights (K bytes) are averaged by a ring all-reduce. For the H steps of a round,
+data parallelism sends H times as many bytes of gradients. An adaptive rule also sends the mean
+loss, 8 bytes in each round. At the end of each round all ranks get rank 0's buffers (batch norm's
 averages).
 
 At the end of a round, save by snapshot.save(..., model=local.module, rounds=local.rounds). Each

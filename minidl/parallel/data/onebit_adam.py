@@ -10,13 +10,13 @@ Error feedback corrects coding errors only if the step is linear in the coded ar
 not linear in the gradient, because v squares it. But after some steps v changes only a little. With
 a constant v, Adam is momentum SGD with a learning rate for each weight: its step is linear in m. So
 m is coded, and v does not change. The code of an array is one sign for each element, and one scale
-(comm/codec.py). m is coded twice: each rank codes the parts that it sends, and the rank that adds
-the parts codes their sum. The residual keeps the errors of the two codings (comm/compressed.py).
-This sends 1/32 of the bytes of float32.
+(comm/codec.py). m is coded twice. First each rank codes the parts of m that it sends. Then, for
+each part, one rank adds what it has received, and codes the sum. The residual keeps the errors of
+the two codings (comm/compressed.py). This sends 1/32 of the bytes of float32.
 
 The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies this step. Then
 the weight decay of optim.SGD has the same effect as in AdamW. If a weight got no gradient in the
-warm-up, its v is 0. Such a weight is not changed, because its step is only the noise of the code,
+warm-up, its v is 0. This weight is not changed, because its step is only the noise of the code,
 divided by eps. So the warm-up should use all of the data.
 
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))

@@ -1,15 +1,15 @@
 """PowerSGD: sends a gradient matrix as the product of two thin matrices.
 
 The plain form, with the names A, P and Q: minidl/plain/powersgd.py. A (n, m) is a gradient plus its
-residual. P (n, r) and Q (m, r) are sent in place of A, and A is about P Q'. Here two all-reduces
-send all matrices of a bucket and also the tensors that are not compressed. n is the shorter side of
-a matrix. The first steps may send uncompressed gradients.
+residual. P (n, r) and Q (m, r) are sent in place of A, and A is about P Q' (Q': the transpose of
+Q). Here two all-reduces send all matrices of a bucket and also the tensors that are not compressed.
+n is the shorter side of a matrix. The first steps may send uncompressed gradients.
 
 A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n_ranks
-instead. The sum over ranks and the updates are the same. But suppose that the ranks' data differ,
-and that g_r is the gradient of rank r. Then rank r's residual in PyTorch also adds up g_r - mean(g)
-in every step. This part grows without bound, and no update needs it. In float32 the rounding errors
-of this part finally become larger than the rest of the residual.
+instead. With both residuals, the sum over ranks and the updates are the same. But suppose that the
+ranks' data differ, and that g_r is the gradient of rank r. Then rank r's residual in PyTorch also
+adds up g_r - mean(g) in every step. This part grows without bound, and no update needs it. In
+float32 the rounding errors of this part finally become larger than the rest of the residual.
 
 Our residual has no part in the directions of P's columns. So it stays bounded if the columns of P
 point in all directions, one direction after the other, during the steps. The columns of P are
@@ -150,6 +150,6 @@ def product(p, q, like):
 
 def orthonormal(xp, x):
     """Returns a matrix with orthonormal columns. They span all columns of x. The matrix is computed
-    by Householder's QR, which also works for columns of zeros. Gram-Schmidt divides by 0 for such
-    columns."""
+    by Householder's QR, which also works for columns of zeros. Gram-Schmidt divides by 0 for a
+    column of zeros."""
     return xp.linalg.qr(x)[0]

@@ -8,7 +8,7 @@ over ranks.
     [image, image, image]    for any other value, an error asks for n_samples=
 
 A layer with batch_first=False takes (tokens, samples, ...). Then the first dimension is not the
-number of samples, so the call must pass n_samples=, too. A guess can give silently wrong weights.
+number of samples, so the call must pass n_samples=, too.
 
 Test: tests/parallel/data/test_samples.py   Used by: data_parallel.py, parallel/model/pipeline.py
 """

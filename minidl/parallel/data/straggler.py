@@ -2,7 +2,7 @@
 
     rank 0   | round 1 | mean | round 2 | mean of 0, 1 | round 3 | mean of 0, 1 | round 4
     rank 1   | round 1 | mean | round 2 | mean of 0, 1 | round 3 | mean of 0, 1 | round 4
-    rank 2   | round 1 | mean | its round 2, twice as long ..... | gets it, too | round 4
+    rank 2   | round 1 | mean | its round 2, twice as long ..... | gets the mean | round 4
 
 The rule. When all n ranks average together (a meeting), they exchange their times. A rank's time is
 the mean time of its steps since the last mean, in seconds. If a rank's time is at least `without`
@@ -13,11 +13,11 @@ time. The next meeting is after this number of rounds, but after MOST_ROUNDS rou
 If the slow rank comes later, the other ranks wait for it.
 
 The slow rank started its round from an old mean, so its weights do not count in the new mean. The
-slow rank gets the mean of the other ranks and their number of steps. Then it takes part again,
-unless it is still slow. While a rank is out, no other rank is left out. All ranks decide from the
-same table of times, so all ranks have the same bits at every meeting.
+slow rank gets the mean weights of the other ranks, and the number of their steps. Then the slow
+rank takes part again, unless it is still slow. While a rank is out, no further rank is left out.
+All ranks decide from the same table of times, so all ranks have the same bits at every meeting.
 
-    while local.rounds.n_steps < 1000:        not a `for`: a rank that was out has made fewer steps
+    while local.rounds.n_steps < 1000:        not `for`: a rank that was out has made fewer steps
         ...
         local.step()
     local.finish()                            on all ranks; a rank that is out gets the last mean

@@ -11,7 +11,7 @@ any length, also for length 0 (k: a rank):
 
     n = sum n_k      mean = sum n_k mean_k / n      M2 = sum (M2_k + n_k (mean_k - mean)^2)
 
-The variance is also the mean of x^2 minus the square of the mean, but this form is inexact. If
+The variance is also the mean of x^2 minus the square of the mean, but this formula is inexact. If
 values have the mean 10,000 and the standard deviation 0.01, their squares need more digits than
 float32 has.
 
@@ -23,10 +23,11 @@ contain this weight. For p ranks it is a_k = p n_k / n:
     gx = ... (g - sum a_j sum g_j / (n a_k) - ...)         losses="mean"; with equal shares a_k = 1
 
 losses="sum" leaves out the weights a_k. This is right if the ranks' losses are parts of one sum.
-(PyTorch has only this form.) The last batch of an epoch may have shares of different sizes. If the
-losses are means over such shares, losses="sum" gives wrong gradients. Messages go through host
-memory in float32 (for float64 inputs in float64), and on a GPU the host waits for the messages. All
-ranks must run their SyncBatchNorm layers in the same order. A rank without samples passes `x[:0]`.
+(PyTorch always leaves out these weights.) The last batch of an epoch may have shares of different
+sizes. If the losses are means over these shares, losses="sum" gives wrong gradients. Messages go
+through host memory in float32 (for float64 inputs in float64), and on a GPU the host waits for the
+messages. All ranks must run their SyncBatchNorm layers in the same order. A rank without samples
+passes `x[:0]`.
 
 Sources: Ioffe & Szegedy 2015; Peng et al. 2018 (MegDet, arXiv 1711.07240) for the ranks; Chan,
 Golub & LeVeque 1983 for merging.

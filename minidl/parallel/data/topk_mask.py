@@ -1,8 +1,8 @@
 """Finds the large elements of a vector, as (index, value) pairs in the order of their indices.
 
     x         0.1 -3  0.2  2 | 0 0.3 | 5 0 -4        threshold 2, three chunks
-    counts          2        |   0   |   2           |x| >= 2 in each chunk
-    first           0        |   2   |   2           the place of the chunk's first pair
+    counts          2        |   0   |   2           how many |x| >= 2 the chunk has
+    first           0        |   2   |   2           the index of the chunk's first pair
     index           1 3      |       |   6 8
     value          -3 2      |       |   5 -4
 
@@ -40,8 +40,8 @@ def by_numpy(x, threshold):
 
 
 def threshold_of(x, k):
-    """Returns the k-th largest |x|, a float. At least k elements have this size or more. Raises
-    ValueError unless 1 <= k <= x.size."""
+    """Returns the k-th largest |x|, a float. At least k elements have an |x| of this size or more.
+    Raises ValueError unless 1 <= k <= x.size."""
     if not 1 <= k <= x.size:
         raise ValueError(f"threshold_of wants k from 1 to {x.size}, the number of elements; got "
                          f"{k}")

@@ -5,7 +5,7 @@
     overlapped  runs the all-reduces of tensor parallelism at the same time as matrix products
     vocabulary  computes embedding and cross entropy if each rank has some of the words
     parallelize converts a model to tensor parallelism by a plan
-    schedule    computes the order in which a pipeline's stages work on its micro-batches
+    schedule    computes the order in which a pipeline's stages work on the micro-batches
     pipeline    runs the stages of a pipeline in the order of a schedule
     cut         cuts a model into stages of equal cost
     split       runs backward in two parts: first the gradients of inputs, later the gradients of

@@ -10,7 +10,7 @@ There are two methods. Both methods take any mask, any length and dropout (text_
                 are the same as on one rank (ulysses.py)
 
 The table gives the number of elements that each rank sends, for b texts with h query heads and g
-key heads. e is the width of a head, and c stands for b s/n e:
+key heads. e is the width of a head, and c = b e s/n:
 
     ring        2 g c (n-1) in forward, in n-1 messages. Backward sends K and V again, and also the
                 same number of elements for the gradients of K and V, in the dtype in which these
@@ -142,8 +142,9 @@ def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsi
     """Returns (forward, backward): the bytes that `rank` of n ranks sends for n_batch texts of
     `length` tokens, with heads of `width` elements.
 
-    itemsize: the bytes of an element of the arrays. sumsize: the bytes of an element of the sums (8
-    for float64). rank and order matter only if n does not divide the length."""
+    itemsize: the bytes of an element of the arrays. sumsize: the bytes of an element of the summed
+    gradients of K and V (8 for float64). rank and order matter only if n does not divide the
+    length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
     if method == "ring":  # the messages of pass_around and pass_around_and_sum

@@ -1,4 +1,5 @@
-"""Cuts a model into stages of consecutive layers. A stage's size is given, or balanced by cost.
+"""Cuts a model into stages of consecutive layers. cut() takes the number of layers of each stage,
+and split_by_cost() computes these numbers from costs.
 
     costs of the layers   1 1 1 1 | 2 2 | 3 1        split_by_cost(costs, 3) -> [4, 2, 2]
     costs of the stages      4      4      4         the slowest stage sets the speed, so the

@@ -1,4 +1,4 @@
-"""Expert parallelism: each of n ranks has E/n of the E experts. An expert gets all ranks' tokens.
+"""Expert parallelism: each of n ranks has E/n of the E experts. An expert gets tokens of all ranks.
 
 The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here the
 layer has a backward, and a rank may have several experts. Experts may have replicas. The experts of
@@ -8,10 +8,10 @@ Each token chooses k experts. First the ranks exchange counts. Each rank sends k
 of its tokens chose each expert as 1st, ..., k-th choice. From these counts a rank computes:
 
     the capacity of an expert, ceil(f T k / E) for the T tokens of all ranks (f: capacity factor)
-    the place of each of the rank's tokens in an expert's queue. First come the 1st choices of all
+    the position of each token of the rank in an expert's queue. First come the 1st choices of all
         ranks, then the 2nd choices, ...; within a choice, lower ranks come first
     how many rows come from each rank
-    f_e of the balance loss (nn/moe.py)
+    f_e: the fraction of all choices that are expert e, for the balance loss (nn/moe.py)
 
 Compare the n ranks with a single rank that has the tokens of all ranks, in the order of ranks. The
 n ranks drop exactly the same tokens as the single rank, and compute the same results. (It is common
@@ -20,7 +20,7 @@ are put into the order that they have on a single rank.
 
 For a layer each rank sends 8 k E (n-1) bytes of counts. Then a rank sends the rows whose experts
 are on other ranks. It also returns the results of the rows that came from other ranks. Backward
-sends the same number of rows again. On average a rank sends 4 f T k / n (n-1)/n rows of C elements
+sends the same number of rows again. On average a rank sends 4 f T k (n-1) / n^2 rows of C elements
 in a step.
 
 **Gradients.** An expert's gradient is already a sum over the tokens of all n ranks. The part that
@@ -35,7 +35,8 @@ The gradients of the rows are not weighted, because each gradient goes back to t
 it belongs to. `optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
 
 Sources: Lepikhin et al. 2020 (GShard, arXiv 2006.16668), section 3.2; Rajbhandari et al. 2022
-(DeepSpeed-MoE, arXiv 2201.05596) for the two groups of ranks, `t` and `over`.
+(DeepSpeed-MoE, arXiv 2201.05596) for the two groups of ranks: the ranks of `t` divide the experts,
+and the capacity is computed from the tokens of all ranks of `over`.
 Test: tests/parallel/model/test_experts.py   Tutorial: tutorials/23_experts.py
 """
 

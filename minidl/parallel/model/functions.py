@@ -75,8 +75,8 @@ def copy(t, x, all_reduce=None):
 
 
 def all_reduce(t, x, all_reduce=None):
-    """Returns the sum of all ranks' x (sends 2(n-1)/n K bytes). Backward passes the gradient on,
-    and sends nothing.
+    """Returns the sum of all ranks' x (sends 2(n-1)/n K bytes). Backward does not change the
+    gradient, and sends nothing.
 
     Use all_reduce if each rank has a partial sum, for instance a product with some rows of a
     matrix. The argument all_reduce is as for `copy`."""

@@ -13,8 +13,8 @@ even if its neighbour is not ready to receive.
 
 The first message of a stage in a step announces the number, shapes and dtypes of the tensors. So
 the user gives no shapes, and the last batch may be smaller. All micro-batches of a step have the
-same shapes. A step has m micro-batches. In this step m activations, m gradients of the same size,
-and one header of 256 bytes are sent over each boundary between ranks.
+same shapes. Over each boundary between ranks, a step with m micro-batches sends m activations, m
+gradients of the same size, and one header of 256 bytes.
 
 The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
 the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
@@ -62,7 +62,7 @@ DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8"
 
 
 class Pipeline:
-    """Holds this rank's stages, and runs its part of each step.
+    """Holds this rank's stages, and runs this rank's part of each step.
 
         minidl.manual_seed(0)                                  # the same model on every rank
         stages = cut(nn.GPT(...), t.size)
@@ -77,8 +77,9 @@ class Pipeline:
     stages:     all stages of the model. A stage is a Module that takes the result of the previous
                 stage: a Tensor, or a tuple of Tensors. The schedule decides which stages a rank
                 keeps
-    loss:       a function loss(output, target) that returns the mean over a micro-batch
-    schedule:   for each rank a list of `Do`, from schedule.py
+    loss:       a function loss(output, target) that returns the mean loss of a micro-batch
+    schedule:   for each rank a list of `Do`, from schedule.py. Its parts are F (forward) and B
+                (backward). In ZB-H1 backward has two parts: B for the inputs, W for the weights
     dp:         the transport of the ranks with the same stages (replicas). The gradients of the
                 replicas are averaged while the last backward of a step runs
     zero:       0, or the stage of ZeRO over dp. With 1 or 2 give `shards()` to the optimizer, and
@@ -89,7 +90,7 @@ class Pipeline:
                 products are kept until part W
     inputs_first: for schedules without W. If True, backward is still split into two parts
                 (split.py), and the input's gradient is sent between these parts. So the previous
-                stage gets this gradient earlier, by the seconds of one part W. In GPipe and 1F1B a
+                stage gets this gradient earlier: it does not wait for part W. In GPipe and 1F1B a
                 rank is then idle for (p-1)(F + B) seconds, not for (p-1)(F + B + W). A rank holds
                 the same activations as without inputs_first, and also the gradients of one
                 micro-batch's matrix products
@@ -165,10 +166,9 @@ class Pipeline:
         return replicas
 
     def _find_shared_here(self):
-        """Returns {parameter: stage} for parameters that several stages of this rank share. In a
-        step each of these stages runs a last backward. `stage` is the stage whose last backward
-        runs after the others. Only then is the gradient complete, so this stage averages the
-        gradient over dp."""
+        """Returns {parameter: stage} for parameters that several stages of this rank share.
+        Of these stages, `stage` runs the last backward of a step. After this backward the gradient
+        is complete, so `stage` averages the gradient over dp."""
         last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
         stages_of = {}
         for s in sorted(self.stages, key=last_backward.get):
@@ -273,9 +273,9 @@ class Pipeline:
         return step.total
 
     def _set_aside(self):
-        """Returns {shared weight: a copy of its gradient of earlier steps, or None}, and clears
-        these gradients. They are already summed over the ranks, so this step starts without
-        them."""
+        """Returns {shared weight: a copy of its gradient of earlier steps, or None if it has no
+        gradient}, and clears these gradients. They are already summed over the ranks, so this step
+        starts without them."""
         earlier = {}
         for p, _ in self.tied:
             earlier[p] = None if p.grad is None else p.grad.array.copy()

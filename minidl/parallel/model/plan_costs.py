@@ -2,8 +2,11 @@
 
     seconds of a step = m (compute + tp + cp + ep) + bubble + sends + dp
 
-compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. The table is
-for p stages. A send to the next stage takes c seconds, and c is much less than F and B:
+compute, tp, cp and ep are seconds of the slowest stage, for one of m micro-batches. The forward of
+a micro-batch takes F seconds, and its whole backward takes B seconds. In ZB-H1 backward has two
+parts: the part for the inputs takes B seconds, and the part for the weights takes W seconds. A send
+to the next stage takes c seconds, and c is much less than F and B. v is the number of stages of
+each rank. The table is for p stages:
 
                 bubble                               sends
     GPipe       (p-1)(F + B)                         2(p-1) c
@@ -13,13 +16,11 @@ for p stages. A send to the next stage takes c seconds, and c is much less than 
     ZB-H1       (p-1)(F + B - W); if m is small,     4(p-1) c, or the sends of 1F1B if these are
                 p F + (p-1) B - m F                  less
 
-F is the forward and B the whole backward of a micro-batch. In ZB-H1, B is the part of backward for
-the inputs, and W is the part for the weights. v is the number of stages of each rank. If stages
-differ, (p-1) F stands for the sum of F over all stages except the slowest. Bubbles are exact if the
-stages are equal. The bubble of GPipe is always exact. Sends are exact if three conditions hold: m
-is divisible by p, c is small (c < W / 2; for interleaved c < F / v), and no send waits for a port
-that another send uses. For a larger c the sends are estimates, within 10 % of the schedule's time.
-Only the messages of ring attention are counted as overlapped with computation.
+If stages differ, (p-1) F stands for the sum of F over all stages except the slowest. Bubbles are
+exact if the stages are equal. The bubble of GPipe is always exact. Sends are exact if three
+conditions hold: m is divisible by p, c is small (c < W / 2; for interleaved c < F / v), and no send
+waits for a port that another send uses. For a larger c the sends are estimates, within 10 % of the
+schedule's time. Only the messages of ring attention are counted as overlapped with computation.
 
 The memory is a sum. It includes weights, gradients and optimizer state (as in memory/predict.py),
 and the activations of the live micro-batches. Three things are not counted: a layer's workspace,

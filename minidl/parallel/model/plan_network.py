@@ -1,8 +1,9 @@
-"""Computes by formulas how long messages along one axis of a grid take, if all groups send at once.
+"""Computes by formulas how long messages along one axis of a grid take. All groups of the axis send
+together.
 
     all_reduce_s      a ring all-reduce: of gradients, or of activations of tensor parallelism
     pass_around_s     ring attention: a block travels while the rank computes with the previous
-                      block. So a hop costs time only if it is longer than this computation
+                      block. So a hop costs time only if it takes longer than this computation
     all_to_all_s      Ulysses, and tokens to experts and back: in each step pairs of ranks exchange
                       a block
     send_s            activations to the next stage
@@ -10,7 +11,8 @@
 Nodes have equal size, and consecutive ranks are on the same node. If a group's messages leave its
 node, the messages may queue for the node's single NIC. The formulas are exact if a group's links
 are equal and no message queues. Otherwise a formula gives the time of the longest chain of events
-that wait for each other. The formula's time is within 25 % of the time of a simulation with queues.
+in which each event waits for the event before it. This time is within 25 % of the time of a
+simulation with queues.
 
 Test: tests/parallel/model/test_plan_network.py   Used by: plan_costs.py, planner.py
 """
@@ -21,7 +23,7 @@ from minidl.comm import cost
 
 
 class Way(NamedTuple):
-    """Tells how the messages of one axis travel if all its groups send at once.
+    """Tells how the messages of one axis travel if all groups of the axis send together.
 
     leave   how many messages leave a node at the same time
     queue   how many of these messages go through one port
@@ -117,8 +119,8 @@ def all_reduce_s(way, n, n_bytes):
 
 
 def pass_around_s(way, n, hops, alone):
-    """Returns the seconds of one turn of blocks around a ring. A rank computes with a block (it
-    visits the block), and at the same time the next block is sent to the right.
+    """Returns how many seconds the blocks take to go once around a ring. A rank computes with a
+    block (it visits the block), and at the same time the next block is sent to the right.
 
     hops: a list of tuples (number of hops, bytes of each hop, seconds of the visit during each
     hop). alone: the seconds of visits without a hop. b is the time of a hop's bytes. If all links
@@ -140,8 +142,8 @@ def pass_around_s(way, n, hops, alone):
 
 
 def ring_attention_s(way, n, block, sums, forward, backward):
-    """Returns (forward, backward): by how many seconds ring attention (ring_attention.py) takes
-    longer than its computation.
+    """Returns (forward, backward): the seconds of ring attention (ring_attention.py), minus the
+    seconds of its computation.
 
     block: the bytes of a rank's keys and values. sums: the bytes of the gradients of these keys and
     values. forward, backward: the seconds of computation. In backward, from the second step on, a
@@ -160,9 +162,9 @@ def all_to_all_s(way, n, n_bytes):
     rank.
 
     b is the time of one block's bytes. If all links are equal, the time is (n-1)(alpha + b).
-    Otherwise it is the longer of two times. The first is the time of n-1 steps, one after another.
-    If g ranks of the group are on a node, g - 2 steps use the fast link, and the other steps use
-    the slow link. The second is the time of all bytes that leave a node through its port."""
+    Otherwise it is the longer of two times: the time of n-1 steps, one after another, or the time
+    in which all bytes that leave a node pass through the node's port. If g ranks of the group are
+    on a node, g - 2 steps use the fast link, and the other steps use the slow link."""
     part = n_bytes / n
     if not way.slow:
         return cost.all_to_all(n, n_bytes, *way.intra).time_s

@@ -41,10 +41,10 @@ def links_of_axes(network, sizes):
 
 
 def fixed(task, replicas, tp, ep, v, cut, links):
-    """Returns a tuple of the costs that do not depend on the micro-batch. First come v, cut, and
-    {Stage: the bytes of its states, as predict() gives them}. Then come five pairs (bytes, seconds
-    of an all-reduce of these bytes): for the gradients, the header of the gradients, the tied
-    weight, the gradients of the experts, and the header of the experts' gradients."""
+    """Returns a tuple of the costs that do not depend on the micro-batch's size. First come v, cut,
+    and {Stage: the bytes of its states, as predict() gives them}. Then come five pairs (bytes,
+    seconds of an all-reduce of these bytes): for the gradients, the header of the gradients, the
+    tied weight, the gradients of the experts, and the header of the experts' gradients."""
     weights = {stage: costs.weights(task.shape, tp, stage) for stage in costs.stages_of(cut)}
     of_block = costs.block(task.shape, tp, 4, ep=ep).own
     states = {}
@@ -81,9 +81,9 @@ def waits_for_the_last(zero, pp):
 
 
 def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header, tied, *own):
-    """Returns ({axis: bytes that a rank sends in a step}, seconds of dp, seconds of the tied
-    weight). gradients, header, tied, own: pairs (bytes, seconds of an all-reduce), which fixed()
-    returns."""
+    """Returns ({axis: bytes that a rank sends in a step}, seconds of the messages along dp, seconds
+    of the messages for the tied weight). gradients, header, tied, own: pairs (bytes, seconds of an
+    all-reduce), which fixed() returns."""
     shape, width, (pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
     again, kept = task.recompute, tokens * shape.width * width
     # 12: the bytes of three float32 sums, which the loss sends for each token
@@ -117,8 +117,8 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
 
 
 def _mean(n):
-    """Returns the fraction of an array that a rank sends in a scatter or a gather (half of an
-    all-reduce), or in an all-to-all."""
+    """Returns the fraction of an array that each of n ranks sends in a collective: a scatter or a
+    gather (each is half of an all-reduce), or an all-to-all."""
     return (n - 1) / n
 
 

@@ -1,9 +1,9 @@
 """Prints a planner's result: a table of plans, and the reasons why the first plan wins and the
 others lose.
 
-All sentences follow from the plans' numbers. For a plan that loses, the text names one part of the
-step. In this part, the plan loses more seconds against the winner than in any other part. The text
-also explains the winner's size of each axis. For this it compares the winner with the plans that
+All sentences follow from the plans' numbers. The text compares each plan that loses with the
+winner. It names the part of the step in which the plan loses the most seconds. The text also
+explains the winner's size of each axis. For this it compares the winner with the plans that
 have the next smaller and the next larger size. Every sentence goes through `tr`, which may
 translate the sentence (course/language.py).
 
@@ -63,8 +63,8 @@ def _row(task, plan, best, also, tr):
 
 
 def _columns(rows):
-    """Returns a list of lines, one for each row of the table `rows`. All columns are aligned to the
-    right, except the schedule and the last column."""
+    """Returns a list of lines of text, one for each row of the table `rows`. All columns are
+    aligned to the right, except the schedule and the last column."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     schedule, lines = next(i for i, cell in enumerate(rows[-1]) if " x " in cell) + 1, []
     for row in rows:

@@ -215,7 +215,8 @@ def _divisors(n, most):
 def _best(task, dp, pp, tp, network, cp, ep):
     """Returns the best Plan that candidates() yields. Memory and bubble grow with the size of the
     micro-batch. So the search ends at a size at which no plan can win. A plan cannot win if it
-    needs too much memory, or if its computation and bubble alone take longer than the best plan."""
+    needs too much memory, or if its computation and bubble, without messages, take longer than the
+    best plan."""
     best = None
     for tried in candidates(task, dp, pp, tp, network, cp, ep):
         best = min([*tried, *([best] if best else [])], key=lambda plan: rank_key(task, plan))

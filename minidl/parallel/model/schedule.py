@@ -18,8 +18,9 @@ all m micro-batches. There are two ways to make the bubble smaller:
                   (p - 1) / (v m + p - 1), and v times as many messages are sent
     ZB-H1         backward has two parts. B computes the gradient of the input; the previous rank
                   waits for it. W computes the gradients of the weights. No rank waits for them, so
-                  W fills idle time at the end. Between its first and last part rank 0 is idle for
-                  (p - 1)(F + B - W) seconds. In 1F1B it is idle for (p - 1)(F + B + W) seconds
+                  W fills idle time at the end. Rank 0 is idle for (p - 1)(F + B - W) seconds
+                  between its first and its last part. In 1F1B rank 0 is idle for
+                  (p - 1)(F + B + W) seconds
 
 A schedule is data: a list of `Do` for each rank. `check` checks that a schedule can run. `timeline`
 computes when each part runs. `live` counts the micro-batches whose activations a rank holds.
@@ -74,12 +75,12 @@ def interleaved(p, m, v):
 
     A rank takes micro-batches in groups of N. The rank runs a group through one of its stages, and
     then through the next of its stages. If m is divisible by p, N = p. Otherwise all micro-batches
-    are one group, N = m. The formula of the bubble holds for N >= p. If m < p, every rank also
-    waits while the group passes the other ranks. It waits for the time of p - m parts in each of
-    its stages.
+    are one group, N = m. The formula of the bubble (top of the file) holds for N >= p. If m < p,
+    every rank also waits while the group passes the other ranks. It waits for the time of p - m
+    parts in each of its stages.
 
-    Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. In such a schedule, a rank has
-    to keep N - p results until the next rank can receive them."""
+    Raises ValueError if v > 1, m > 2 p, and m is not divisible by p. In this case a rank has to
+    keep N - p results until the next rank can receive them."""
     _positive(p=p, m=m, v=v)
     if v > 1 and m % p and m > 2 * p:
         raise ValueError(f"interleaved 1F1B on {p} ranks wants a number of micro-batches that is "
@@ -150,8 +151,8 @@ def splits(schedule):
 
 
 def before(do, n_stages):
-    """Returns the part that must end before `do`, because `do` needs its result. Returns None if
-    there is no such part."""
+    """Returns the part that must end before `do`, because `do` needs the result of this part.
+    Returns None if `do` needs no result."""
     kind, stage, micro = do
     if kind == "F":
         return Do("F", stage - 1, micro) if stage else None
@@ -186,7 +187,7 @@ def live(schedule):
 def check(schedule):
     """Raises ValueError unless the schedule can run. The message has the rank and the part.
 
-    Three things must hold. First, each stage is on one rank, and for every micro-batch this rank
+    Three things must hold. First, each stage is on one rank. For every micro-batch this rank
     runs F, B and W of the stage once, in this order. Second, a stage sends its results in the order
     in which the next stage receives these results. Third, no rank waits for ever. This must be true
     even if a stage can send a result only after its previous result was received."""
@@ -285,8 +286,8 @@ def _to(do):
 
 
 def timeline(schedule, F=1.0, B=1.0, W=1.0, hop=0.0):
-    """Returns for each rank a list of its parts as At. A part starts when its rank is free and the
-    result that it needs has arrived.
+    """Returns for each rank a list of At: its parts, and when they start and end. A part starts
+    when its rank is free and the result that it needs has arrived.
 
     F, B, W: the seconds of each part in a stage, or lists with one number for each stage. An
     undivided backward takes B + W. hop: the seconds of a message to another rank. Messages do not

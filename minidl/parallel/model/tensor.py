@@ -93,7 +93,7 @@ def own_part(part, array):
 
 
 def whole(p, array=None):
-    """Returns the undivided array of parameter p. If p is not divided, this is p's array. To get
+    """Returns the undivided array of parameter p. If p is not divided, returns p's array. To get
     the undivided gradient, pass array=p.grad. Collective over the ranks of p's group: a ring
     all-gather."""
     array = p.array if array is None else backend.array_of(array)
@@ -150,7 +150,7 @@ _OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # for th
 class ColumnLinear(Divided, Linear):
     """Computes this rank's columns of y = x W^T + b.
 
-    x (..., in) is replicated. With `seq` x is this rank's block of the tokens. Returns y
+    x (..., in) is replicated. With `seq`, x is this rank's block of the tokens. Returns y
     (..., out / n), or with gather=True (..., out) on all ranks.
 
     overlap: if True, the gradient of x is summed over ranks while the gradient of W is computed
@@ -207,8 +207,8 @@ class GatheredLinear(linear.Linear):
 class RowLinear(Divided, Linear):
     """Computes y = x W^T + b from this rank's columns of x. Partial sums are summed over the ranks.
 
-    x is (..., in / n). With scatter=True x (..., in) is replicated. y (..., out) is replicated.
-    With `seq` y is this rank's block of the tokens. b is added once.
+    x is (..., in / n). With scatter=True, x (..., in) is replicated. y (..., out) is replicated.
+    With `seq`, y is this rank's block of the tokens. b is added once.
 
     overlap: the number of parts into which the rows are cut, or 0. One part is summed over ranks
     while the next part is computed (overlapped.py)"""

@@ -42,8 +42,8 @@ def chunks_of(rank, n, order):
 
 
 def pieces(length, n, rank, order="zigzag"):
-    """Returns [(first, end)]: the positions of the tokens that `rank` of n ranks has, in a text of
-    `length` tokens."""
+    """Returns a list of pairs (first, end), for a text of `length` tokens. `rank` of n ranks has
+    the tokens at the positions first, ..., end - 1."""
     n_pieces, mine = chunks_of(rank, n, order)
     bounds = chunks.bounds(length, n_pieces)
     return [(bounds[i], bounds[i + 1]) for i in mine]
@@ -62,8 +62,8 @@ def lengths(length, n, order="zigzag"):
 
 
 def split(x, t, order="zigzag", dim=1):
-    """Returns this rank's part of x. x: an array or a Tensor. dim: the dimension of its tokens.
-    Shift labels before you split them, because the next token may be on another rank."""
+    """Returns this rank's part of x. x: an array or a Tensor. dim: the dimension of the tokens in
+    x. Shift labels before you split them, because the next token may be on another rank."""
     xp = backend.xp_of([backend.array_of(x)])
     at = positions(x.shape[dim], t.size, t.rank, order, xp)
     return x[(slice(None),) * dim + (at,)]
@@ -113,8 +113,8 @@ def check_part(t, length, n_here, order):
 
 
 def as_mask(t, mask):
-    """Returns the mask as an array, a function or None. Raises ValueError for a Tensor that
-    requires a gradient."""
+    """Returns the array of `mask` if `mask` is a Tensor, else `mask` itself. Raises ValueError for
+    a Tensor that requires a gradient."""
     if getattr(mask, "requires_grad", False):
         raise ValueError(f"rank {t.rank}: attention over a text in parts wants a mask without a "
                          "gradient; got a mask with requires_grad=True. Pass mask.detach()")

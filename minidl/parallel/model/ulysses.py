@@ -68,8 +68,8 @@ def ulysses_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, a
 
 
 def _of_heads(t, n_heads, xp, tokens, mask, dropout_p, generator):
-    """Returns (mask, options). mask: the mask of this rank's heads, or None. options: the arguments
-    for OfWhole."""
+    """Returns (mask, options). mask: the mask of this rank's heads, or None without a mask.
+    options: the arguments for OfWhole."""
     first, end = (n_heads // t.size * r for r in (t.rank, t.rank + 1))
     if mask is not None:
         mask = mask_at(mask, *map(xp.arange, tokens))

@@ -5,11 +5,11 @@
     logits         rank r computes its columns of the output layer (ColumnLinear): (tokens, V / n)
     cross entropy  loss = lse - x[target],   lse = log sum over all V words of e^x
 
-    rank r         lse_r over its own logits. x_r, its logit of the target, or 0 if the target is in
-                   another rank's columns. lse_r and x_r are (tokens,)
+    rank r         computes lse_r over its own logits, and x_r. x_r is the logit of the target, or 0
+                   if the target is in another rank's columns. lse_r and x_r are (tokens,)
     all ranks      m = max lse_r;   lse = m + log sum_r e^(lse_r - m);   x[target] = sum_r x_r
-    sent           one all-reduce of the maxima, and one of the two sums. For each token these are 3
-                   numbers, not V
+    sent           two all-reduces: the first for the maxima, the second for both sums. For each
+                   token these are 3 numbers, not V
 
 No rank ever holds all V logits of a token, or their gradients. With GPT-2's 50,257 words a batch of
 8 x 1,024 tokens has 1.6 GB of logits. Backward sends nothing: gx = (e^(x - lse) - [x is the

@@ -1,12 +1,12 @@
 """A Rule decides when a parameter server applies a push, and which worker may pull.
 
     rule          which worker may pull                what a push does
-    SYNC          a worker that is not ahead           waits for the pushes of all workers; their
-                                                       mean makes one update
-    ASYNC         any worker                           makes an update at once
-    bounded(s)    a worker at most s steps ahead of    makes an update at once
-                  the slowest (SSP)
-    GEO           any worker                           adds a difference of weights at once
+    SYNC          a worker with as few pushes as the   waits for the pushes of all workers. Then the
+                  slowest worker                       server makes one update with their mean
+    ASYNC         any worker                           makes an update when it arrives
+    bounded(s)    a worker at most s steps ahead of    makes an update when it arrives
+                  the slowest worker (SSP)
+    GEO           any worker                           adds a difference of weights when it arrives
 
     steps       worker 2   1---2---3---4 waits          bounded(1): a worker that has pushed 4 times
                 worker 3   1-----------2------          waits until all have pushed at least 3 times
@@ -63,7 +63,7 @@ def each_push(server):
 
 def mean_of_all(server):
     """Makes one update with the mean over all workers that have not left, weighted by their
-    samples. Does nothing until all these workers have pushed.
+    numbers of samples. Does nothing until all these workers have pushed.
 
     The steps are as in data parallelism (bucket.py): multiply each gradient by its weight, add in
     the order of ranks, divide, cast."""
@@ -100,7 +100,7 @@ def bounded(s):
     ahead of the slowest worker.
 
     With N workers a push is then at most (N-1)(2s+1) updates stale. While a worker computes, each
-    other worker can move from s steps behind this worker to s+1 steps ahead of it. These are 2s+1
-    pushes."""
+    other worker can make 2s+1 pushes. So a worker that was s steps behind can get s+1 steps
+    ahead."""
     return Rule(f"ssp({s})", lambda clocks, worker: lead(clocks, worker) <= s, each_push,
                 stalest=lambda n: (n - 1) * (2 * s + 1))

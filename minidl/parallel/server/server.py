@@ -25,13 +25,13 @@ Headers (framing.py) are separate messages: two for a pull (request and reply), 
 one for leaving. The labels in a ledger are param_server.pull, .push, .header. If an embedding is
 too large to be sent completely, use tables.py.
 
-Failures: a worker that ends by an exception tells the servers. A worker that is silent for
-`silence_s` seconds is dropped. All rules except SYNC then go on without this worker. With `slower`
-these rules also go on without a straggler: with bounded(s), workers wait only for workers that are
-not slow. A server that fails answers each pull with its rank and its error, and this ends the job.
-(If a process is killed, mpiexec ends the other processes.) A server needs no locks, because it
-handles one message at a time, in the order of arrival. In the simulator this is the order of
-modelled time.
+Failures: if a worker ends by an exception, it sends the exception to the servers. A worker that is
+silent for `silence_s` seconds is dropped. All rules except SYNC then go on without this worker.
+With `slower` these rules also go on without a straggler: with bounded(s), workers wait only for
+workers that are not slow. If a server fails, it answers each pull with its rank and its error,
+and this ends the job. (If a process is killed, mpiexec ends the other processes.) A server needs no
+locks, because it handles one message at a time, in the order of arrival. In the simulator this is
+the order of modelled time.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
 Test: tests/parallel/server/test_server.py, test_failures.py
@@ -164,8 +164,8 @@ class Server:
                 f"each worker: {self.clocks}")
 
     def _clocks_for(self, worker):
-        """Returns {worker: number of its pushes} for this worker and for the workers that it may
-        have to wait for."""
+        """Returns {worker: number of its pushes} for this worker and for the workers that this
+        worker may have to wait for."""
         awaited = {w: clock for w, clock in self.clocks.items() if w not in self.slow}
         if worker in awaited:
             return awaited

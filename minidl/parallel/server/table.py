@@ -8,7 +8,7 @@
 Ids are any int64 numbers. There may be more ids than rows in memory. An id gets a row
 after it was in `admit` pushes (most ids come only once). The row and its optimizer's state are
 removed if the id was in no push for `ttl_s` seconds of event time. Ids with and without rows are
-kept in the order of their last push, so the oldest ids are found at once. An id without a row has
+kept in the order of their last push, so the oldest ids come first. An id without a row has
 its initial weights, which are a function of seed and id.
 
     ftrl       z += g - (sqrt(n + g^2) - sqrt(n)) / alpha * w      n += g^2

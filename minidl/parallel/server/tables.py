@@ -79,8 +79,8 @@ class Tables:
     # -- a worker
 
     def pull(self, name, ids):
-        """Returns float32 weights of shape (n, dim), one row for each of the n ids. With SYNC, it
-        waits until the pushes of the previous step have been applied."""
+        """Returns float32 weights of shape (n, dim), one row for each of the n ids. With SYNC,
+        pull() waits until the pushes of the previous step have been applied."""
         ids, table = np.ascontiguousarray(ids, np.int64), self._table(name)
         if not self.n_servers:
             return table.pull(ids)
@@ -196,8 +196,8 @@ class Tables:
             framing.send(self.t, worker, LEAVE, label="table.left")
 
     def _pushed(self, key, position, now, ids, grads):
-        """Applies a push, or keeps it until all pushes of its step have come. Drops a push that
-        arrives for the second time."""
+        """With ASYNC applies the push. With SYNC keeps the push until all pushes of the step have
+        arrived. Drops a push that arrives for the second time."""
         table, partition = divmod(key, self.partitions)
         if position:  # if position is 0, the partition had no records in this step
             if position <= self.seen[table, partition]:

@@ -53,7 +53,7 @@ class Lanes(Timeline):
 
 
 class Modelled(Lanes):
-    """Runs each job when it is submitted, and computes its time from a model.
+    """Runs each job when it is submitted, and computes the job's time from a model.
 
     link: (alpha in seconds, beta in seconds per byte). update_s: seconds to update one element on
     the host."""

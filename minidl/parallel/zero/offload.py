@@ -19,9 +19,9 @@ Updates can be delayed after the first `delay_after` steps. Then the host update
 of step i, and at the same time the device runs forward and backward of step i+1. So the weights on
 the device miss the last update:
 
-    step(), call i           brings up the weights of update i-1, and starts the update with the
-                             gradients of step i
-    the first delayed call   brings up nothing: the device has the last update's weights already
+    step(), call i           copies the weights of update i-1 to the device, and starts the update
+                             with the gradients of step i
+    the first delayed call   copies no weights: the device has the last update's weights already
     at the end               call finish()
 
 Parameters in float32 work too, with 8X bytes in a step. lanes.py has the lanes, and
@@ -183,7 +183,7 @@ class Offload:
         """Updates the weights with all gradients so far. When step() returns, the device has the
         new weights. With a delay the device has the weights of the previous update.
 
-        closure: as in Optimizer.step. Returns its result, or None."""
+        closure: as in Optimizer.step. Returns the result of closure, or None without a closure."""
         loss = None if closure is None else called(closure)
         self.collect()
         self.follow()

@@ -120,9 +120,9 @@ class ShardedBucket:
         p.grad = None
 
     def fill(self, unused):
-        """Fills the places of the unused parameters in `flat`. If an unused parameter has a
-        gradient of an earlier backward under no_sync(), this gradient is copied. Otherwise the
-        place gets zeros. take() has already copied the gradients of the other parameters."""
+        """Fills the part of `flat` that belongs to unused parameters. If an unused parameter has a
+        gradient of an earlier backward under no_sync(), this gradient is copied. Otherwise zeros
+        are written. take() has already copied the gradients of the other parameters."""
         for p in unused:
             self.take(p)
         # allocated here, not in reduce(): a GPU's memory belongs to the stream that allocates it
@@ -158,7 +158,7 @@ class ShardedBucket:
 
     def gather(self, t):
         """Copies every rank's new block into `weights` on all ranks. Collective. If the weights are
-        freed (stage 3), gather() only counts a new version."""
+        freed (stage 3), gather() only increases the version number of each parameter."""
         if self.weights is not None:
             self.block(self.weights)[...] = self.shard.array  # stage 3 needs this copy
             self.all_gather(t, self.weights, self.bounds)

@@ -1,4 +1,4 @@
-"""ZeRO stage 3: a rank also keeps only its share of the weights. (PyTorch calls it FSDP.)
+"""ZeRO stage 3: the weights, too, are divided over the ranks. (PyTorch calls this stage FSDP.)
 
 The plain form, layer after layer: minidl/plain/zero.py. Here the next unit's weights are gathered
 while this unit runs. The model may be any module, not only a list of layers.
@@ -12,17 +12,18 @@ while this unit runs. The model may be any module, not only a list of layers.
 
 A unit is one item of the outermost lists (ModuleList, Sequential), such as a transformer's block.
 The unit's weights are complete while the unit runs, in forward and in backward. Between forward and
-backward the unit's parameters hold a `Freed`. The graph saves parameters by reference (saved.py),
-not their arrays, so the arrays can be freed. The packer (`Zero3.pack`) gathers the weights again
-before backward reads them. Meanwhile the background thread gathers the next unit. The units keep
-the order of the first forward, which is the same on all ranks.
+backward the unit's parameters hold a `Freed`, a placeholder without elements. The graph saves
+parameters by reference (saved.py), not their arrays, so the arrays can be freed. The packer
+(`Zero3.pack`) gathers the weights again before backward reads them. Meanwhile the background thread
+gathers the next unit. The units keep the order of the first forward, which is the same on all
+ranks.
 
 Parameters outside of all units (embeddings, the output layer) belong to the root. They are whole
 from the start of forward to the end of backward, so they are gathered once a step. Small units
 (`stay_below`) are never freed, and are gathered once a step, too. Frozen weights are cut and
-gathered like the others. But they have no gradients to scatter, and the optimizer does not get
-their shards. Experts that are divided over the ranks (expert_parallel) are not cut, because each
-rank has its own experts.
+gathered like the other weights. But they have no gradients to scatter, and the optimizer does not
+get their shards. Experts that are divided over the ranks (expert_parallel) are not cut, because
+each rank has its own experts.
 
 A unit may compute a new array from a weight (a slice, a cast under autocast). This array is an
 activation, and is kept until backward. Under no_sync() the gradients stay in the parameters, and
@@ -175,7 +176,7 @@ class Zero3(Zero1):
 
     def need(self, *buckets):
         """Waits until the weights of these buckets are gathered. Also starts to gather the next
-        unit, in the direction of forward or backward."""
+        unit: in forward the unit after this unit, in backward the unit before it."""
         for b in buckets:
             self.start([b])
             if b in self.coming:
