@@ -5,9 +5,9 @@
                                     runs/            the common weights, and the rest
 
 The ranks' own snapshots are written first. If runs/ keeps k common snapshots, each rank keeps k + 1
-of its own. So after a crash, the ranks' own snapshots of the same step always exist for the newest
-snapshot in runs/. A step counts only if all of its snapshots exist. If the run continues
-on more ranks, a new rank begins with an optimizer without moments.
+of its own. So after a crash, the ranks' own snapshots of the step of the newest snapshot in runs/
+always exist. A step can be loaded only if all of its snapshots exist. If the run continues on more
+ranks, a new rank begins with an optimizer without moments.
 
 LocalSGD is saved at the end of a round. Then all ranks have the same weights, and only the moments
 differ between the ranks' own snapshots. DiLoCo is saved when no fragment is being sent. The common

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention in blocks: never holds all L x S scores at the same time.
+"""Scaled dot-product attention in blocks: never holds all scores at the same time.
 
 The plain forms: minidl/plain/attention.py, and minidl/plain/flash.py. The second file works in
 blocks, and has the formulas of backward. This file adds masks, dropout, and blocks of queries:
@@ -256,8 +256,8 @@ def check_shapes(q, k, v, mask):
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
                                  scale=None, enable_gqa=False, *, generator=None):
-    """softmax(scale * query @ key.T + mask) @ value. query (..., L, E), key (..., S, E), value
-    (..., S, Ev) -> (..., L, Ev).
+    """Returns softmax(scale * query @ key.T + mask) @ value. query (..., L, E), key (..., S, E),
+    value (..., S, Ev) -> (..., L, Ev).
 
     scale: the default is 1 / sqrt(E).
     attn_mask: broadcasts to (..., L, S). A bool mask is True where a query may see a key. A

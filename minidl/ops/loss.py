@@ -259,8 +259,9 @@ def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
 
 
 def _compare(op, input, target, reduction):
-    """Raises ValueError if the shapes differ. Without this error, (N,) and (N, 1) broadcast to
-    N * N pairs, which is usually a mistake. PyTorch only gives a warning."""
+    """Raises ValueError if the shapes differ, or if `reduction` is unknown. Without the check of
+    the shapes, (N,) and (N, 1) broadcast to N * N pairs. This is usually a mistake, but PyTorch
+    only gives a warning."""
     check_reduction(op, reduction)
     if tuple(input.shape) != tuple(target.shape):
         raise ValueError(f"{op}: input {tuple(input.shape)}, target {tuple(target.shape)}; want "
