@@ -11,8 +11,8 @@ ranks, a new rank begins with an optimizer without moments.
 
 LocalSGD is saved at the end of a round. Then all ranks have the same weights, and only the moments
 differ between the ranks' own snapshots. DiLoCo is saved when no fragment is being sent. The common
-snapshot of DiLoCo holds the common weights w and the outer optimizer. Rank k's own snapshot holds
-the weights w_k that rank k trains.
+snapshot of DiLoCo holds the common weights w and the outer optimizer. Rank r's own snapshot holds
+the weights w_r that rank r trains.
 Test: tests/elastic/test_parts.py   Used by: restart.py, heal.py
 """
 

@@ -47,7 +47,7 @@ from minidl.elastic.resume import resume
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
     """Builds the state, loads the newest complete snapshot of `folder`, and trains until n_steps
-    steps are done. Returns the objects.
+    steps are done. Returns the dict of objects that `state` returned.
 
     train    a function train(t, step, **objects) that does step number `step`, once. Its result is
              ignored

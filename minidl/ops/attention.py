@@ -221,7 +221,7 @@ class Attention(Function):
     def _keep(self, b, h, queries):
         """Returns a bool array (queries, S) for head h of sample b. It is True where dropout keeps
         a probability. queries: a slice of the queries of this head. The probabilities (B, H, L, S)
-        are numbered in C order, and probability n uses draw n of the generator."""
+        are numbered in C order, and probability n uses random number n of the generator."""
         _, n_heads, n_rows, _ = self.q_shape
         start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
         n = (queries.stop - queries.start) * self.n_keys

@@ -246,8 +246,8 @@ def _sum(gw, parts):
 
 
 def _geometry(x, y, groups, rows, columns):
-    """Returns the arguments that tell the kernel which pixels of x each pixel of y reads: the
-    fields of the struct Geometry in the .cu file, in order."""
+    """Returns the arguments that tell the kernel which pixels of x it must read for each pixel of
+    y: the fields of the struct Geometry in the .cu file, in order."""
     return (x.shape[0], x.shape[1], y.shape[1], *x.shape[2:], rows.n, columns.n, rows.n_taps,
             columns.n_taps, rows.read_step, columns.read_step, rows.read, columns.read,
             rows.read_tap, columns.read_tap, *y.shape[2:], rows.step, columns.step, rows.first,

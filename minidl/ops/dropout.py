@@ -108,8 +108,8 @@ def by_kernel(x, p, state):
 
 
 def limits(p):
-    """Returns (threshold, scale). If an element's draw is at least `threshold`, the element is
-    kept, and multiplied by `scale`."""
+    """Returns (threshold, scale). If an element's random number is at least `threshold`, the
+    element is kept, and multiplied by `scale`."""
     threshold = math.ceil(p * 2**32)
     # 2^32 does not fit in 32 bits. So for p = 1 all elements are kept, but are multiplied by 0.
     return (threshold, 1 / (1 - p)) if threshold < 2**32 else (0, 0.0)

@@ -2,7 +2,7 @@
 
     white   fp16   matrix products, convolution, attention: they take most of the time, and sum in
                    fp32
-    black   fp32   exp, log, softmax, norms, losses, sums: fp16 would lose digits or overflow
+    black   fp32   exp, log, softmax, norms, losses, sums: fp16 loses digits or overflows
     grey           all others: the widest dtype of their inputs
     banned         fp16 gives wrong results, so the op raises an error that says what to do
 
