@@ -62,9 +62,9 @@ class MSELoss(ElementLoss):
 
 
 def sum_of_squares(d):
-    """Returns the sum of the squares of an array, in its dtype, without an array of the squares.
-    BLAS sums the squares of each block, and NumPy adds the sums of the blocks, pairwise. This takes
-    a third of the time of (d * d).sum(), and is equally exact."""
+    """Returns the sum of the squares of d, in the dtype of d. Makes no array of the squares. BLAS
+    sums the squares of each block, and NumPy adds the sums of the blocks pairwise. This takes a
+    third of the time of (d * d).sum(), and is equally exact."""
     flat = d.reshape(-1)
     n = flat.size // BLOCK * BLOCK
     blocks, rest = flat[:n].reshape(-1, BLOCK), flat[n:]
