@@ -2,9 +2,9 @@
 
     restart   starts all ranks again, from the newest complete snapshot: read this file first
     resume    loads the newest undamaged snapshot
-    parts     which snapshots to save if the ranks' replicas differ (local SGD, DiLoCo)
+    parts     decides which snapshots to save if the ranks' replicas differ (local SGD, DiLoCo)
     heal      the ranks that are still alive repeat the interrupted step (Open MPI 5)
-    buddy     copies of each rank's own state, in the memory of another rank
+    buddy     keeps a copy of each rank's own state, in the memory of another rank
 
     minidl run -n 4 --restarts 3 script.py       script.py calls elastic.run(train, state, n_steps)
     minidl run -n 4 --heal script.py

@@ -1,7 +1,7 @@
 """Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r, and keeps r's state.
 
 The plain form: minidl/plain/buddy.py. In this file the copy is sent while the next step runs. State
-is sent only if no other rank has it. Several ranks may die, and the others may continue.
+is sent only if no other rank has it. If several ranks die, the others can still continue.
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
@@ -10,11 +10,11 @@ is sent only if no other rank has it. Several ranks may die, and the others may 
 
 There are two kinds of state. Common state is equal on all ranks (weights and moments of data
 parallelism). Common state needs no buddy, because every survivor has it. But the interrupted step
-is done again, so each rank keeps a copy from before the step. A shard is state that only one rank
-has. With ZeRO, it is the rank's block of the weights, m and v. With compression, it is the rank's
-residuals. A shard is copied and sent to the buddy. Before the next step begins, the buddy also gets
-the rank's "numbers": the states of generators, Adam's step, a sampler's position, buffers, and the
-names of the arrays in the shard.
+is done again, so each rank keeps a copy of the common state from before the step. A shard is state
+that only one rank has. With ZeRO, it is the rank's block of the weights and of Adam's moments m and
+v. With compression, it is the rank's residuals. A shard is copied and sent to the buddy. Before the
+next step begins, the buddy also gets the rank's "numbers": the states of generators, Adam's step, a
+sampler's position, buffers, and the names of the arrays in the shard.
 
 When is a copy complete? `save(k)` begins at the end of step k - 1, when the objects have state k:
 
@@ -23,32 +23,32 @@ When is a copy complete? `save(k)` begins at the end of step k - 1, when the obj
        the state k - 1 of each rank is on two ranks. Older copies are deleted
     3  copy state k, and begin to send its shard
 
-Before point 3 a rank's live objects have state k. From point 3 of this save until point 3 of the
-next save, a rank has copies of k and k - 1. The buddy of each rank has the rank's shard of k - 1,
-and also the shard of k if this shard has arrived. So after one death the survivors together have a
-complete state, with the dead rank's shard. Usually it is the state of the interrupted step. But if
-the rank died before its shard had arrived, it is the state of the previous step. Without shards one
-copy is enough, and this copy always has the state of the interrupted step.
+Before point 3, state k is only in the objects themselves. From point 3 of this save until point 3
+of the next save, a rank has copies of k and k - 1. The buddy of each rank has the rank's shard of
+k - 1, and also the shard of k if this shard has arrived. So after one death the survivors together
+have a complete state, with the dead rank's shard. Usually it is the state of the interrupted step.
+But if the rank died before its shard had arrived, it is the state of the previous step. Without
+shards one copy is enough, and this copy always has the state of the interrupted step.
 
     bytes            held in addition to the state            sent in a step
     common state     1 copy; 2 if there are shards            0
-    a shard of S     2 S, and 2 S for the left neighbour      S
+    shard, S bytes   2 S, and 2 S for the left neighbour      S
     numbers          a few kB                                 16, and the bytes of the numbers
 
-For float32 weights with Adam and ZeRO, S is 12/n bytes for each parameter. With data parallelism 12
-bytes for each parameter are copied, and none are sent.
+For float32 weights with Adam, and ZeRO on n ranks, S is 12/n bytes for each parameter. With data
+parallelism 12 bytes for each parameter are copied, and none are sent.
 
 In a divided model (a grid of tensor or pipeline parallel ranks) a rank's whole state is its shard.
 The whole state is the shard, even if other ranks (along the grid's data-parallel axis dp) hold a
-part of the same state. The parts of the model do not fit on fewer ranks. So such a run can use
-these copies only on the same number of ranks. Each rank gets the state of the old rank with the
-same rank number.
+part of the same state. The parts of the model do not fit on fewer ranks. So the run of a divided
+model can use these copies only on the same number of ranks. Each rank gets the state of the old
+rank with the same rank number.
 
-If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
-of this loss is 1 - N/(N-f) C(N-f, f) / C(N, f). For f = 2 this is 2/(N-1). C(N, f) is the binomial
-coefficient. If state is lost, the run goes back to the snapshot. Without shards one survivor is
-enough. Then, if a rank and its buddy die together, only the states of their random generators are
-lost.
+Suppose that f of N ranks die together. State is lost if a rank and its buddy are among the dead
+ranks. The probability of this loss is 1 - N/(N-f) C(N-f, f) / C(N, f). For f = 2 this is 2/(N-1).
+C(N, f) is the binomial coefficient. If state is lost, the run goes back to the snapshot. Without
+shards one survivor is enough. Then, if a rank and its buddy die together, only the states of their
+random generators are lost.
 
 Source: Zheng et al. 2004, "FTC-Charm++" (double in-memory checkpoints)
 Test: tests/elastic/test_buddy.py   Used by: heal.py
@@ -72,9 +72,9 @@ class Copy:
     """A rank's state at the beginning of a step, on the host.
 
     numbers  the dict `numbers` of _parts(), packed by objects.py
-    shard    state that only this rank has, 1-d bytes. In the copy of a neighbour's state it is None
-             until the neighbour's shard has arrived
-    common   state that all ranks have, 1-d bytes. In the copy of a neighbour's state it is None"""
+    shard    state that only this rank has, 1-d bytes. In the copy of a neighbour's state,
+             `shard` is None until the neighbour's shard has arrived
+    common   state that all ranks have, 1-d bytes. None in the copy of a neighbour's state"""
 
     numbers: np.ndarray
     shard: np.ndarray = None
@@ -101,8 +101,8 @@ class Report(NamedTuple):
 
 
 class Buddies:
-    """The copies that one rank keeps. Each rank of t makes a Buddies. All ranks call its methods
-    together.
+    """The copies that one rank keeps. Each rank of the transport t makes a Buddies object. All
+    ranks call the methods together.
 
     objects     {name: object with state_dict()}; it must have "model", and may have "optimizer"
     exposed_s   seconds in which save() waited for other ranks
@@ -187,7 +187,7 @@ class Buddies:
         self.objects = self.live = None
 
     def n_bytes(self):
-        """Returns the bytes of the copies on this rank, without the numbers."""
+        """Returns the number of bytes of this rank's copies, without the dicts `numbers`."""
         copies = [*self.mine.values(), *self.theirs.values()]
         return sum(a.nbytes for c in copies for a in (c.shard, c.common) if a is not None)
 
@@ -394,9 +394,9 @@ def _put_back(targets, values):
 
 def _fetch(t, flats, holds, holders, needed):
     """Sends and receives shards and the common state. After the call `flats` has every name in
-    `needed`. All ranks must call _fetch(). flats: {name: flat bytes} on this rank. The name is the
-    number of an old rank for its shard, and "common" for the common state. holds: {name: list of
-    (key, first, end, dtype)}. holders: {name: the rank that sends these bytes}."""
+    `needed`. All ranks must call _fetch(). flats: {name: flat bytes} on this rank. The name of a
+    shard is the number of its old rank. The name of the common state is "common". holds: {name:
+    list of (key, first, end, dtype)}. holders: {name: the rank that sends these bytes}."""
     wanted = objects.all_gather(t, [name for name in needed if name not in flats])
     for name, holder in holders.items():
         for rank in range(t.size):

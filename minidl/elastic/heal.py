@@ -4,11 +4,11 @@
               rank 2 dies                     a few messages   its shard from its buddy
 
 `run` calls train for step 0, 1, 2, ... Before each step every rank keeps a copy of its state. State
-that only one rank has is also copied to another rank (buddy.py). If a rank dies, some other rank
-gets an error from a message. The survivors then interrupt each other's calls and make a new group
-(comm/transport/ulfm.py). Objects that use the old group, such as a bucket's transport, no longer
-work. So `state` is called again, on the new transport, and the new objects get the kept state, as
-if from a snapshot. No disk is used.
+that only one rank has is also copied to another rank (buddy.py). If a rank dies, a send or a
+receive of some other rank raises an error. The survivors then interrupt each other's calls and make
+a new group (comm/transport/ulfm.py). Objects that use the old group, such as a bucket's transport,
+no longer work. So `state` is called again, on the new transport, and the kept state is loaded into
+the new objects, as a snapshot is loaded. No disk is used.
 
     shrunk       n - 1 ranks repeat the step. They get the same bits as n - 1 ranks that load a
                  snapshot of this step
@@ -20,11 +20,12 @@ if from a snapshot. No disk is used.
                  ranks, all ranks go back to the last snapshot, if `state` can make a grid of the
                  remaining ranks
 
-Only the objects that `state` returns are rolled back. Other objects keep the interrupted step. For
-example, the script's own list of losses has the loss of this step twice. Send no messages between
-`comm.world()` and `run`: a new process starts the script from its top, but the other ranks do not.
-If a rank dies after `run`, the others end normally. But if the group's first rank dies after `run`,
-the run has failed, because this rank usually writes the result.
+Only the objects that `state` returns are rolled back. If the interrupted step changed other
+objects, these changes remain. For example, the script's own list of losses has the loss of this
+step twice. Send no messages between `comm.world()` and `run`: a new process starts the script from
+its top, but the other ranks do not. If a rank dies after `run`, the others end normally. But if the
+group's first rank dies after `run`, the run has failed, because this rank usually writes the
+result.
 
     minidl run --heal [--replacements 1] -n 4 script.py              needs Open MPI 5
 
@@ -189,8 +190,8 @@ def _has_lost(t):
 def _all_have_ended(t, ended):
     """Returns True if all ranks have finished training, so that no rank needs another rank. The
     result is the same on all ranks. Each rank must call this function exactly once in each group.
-    The call is an agreement, and the Shrink that follows also consists of agreements. If a rank did
-    not call this function, the first agreement of its Shrink would be paired with the call of
+    The call is an agreement, and the Shrink that follows also consists of agreements. If one rank
+    leaves out this call, the first agreement of this rank's Shrink is paired with the call of
     another rank."""
     if isinstance(t.innermost, ulfm.Healing):
         if not ulfm.all_say(t.innermost, ended):

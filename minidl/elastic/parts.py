@@ -5,14 +5,14 @@
                                     runs/            the common weights, and the rest
 
 The ranks' own snapshots are written first. If runs/ keeps k common snapshots, each rank keeps k + 1
-of its own. So after a crash, the ranks' own snapshots of the same step always exist for the newest
-snapshot in runs/. A step counts only if all of its snapshots exist. If the run continues
-on more ranks, a new rank begins with an optimizer without moments.
+of its own. So after a crash, the ranks' own snapshots of the step of the newest snapshot in runs/
+always exist. A step can be loaded only if all of its snapshots exist. If the run continues on more
+ranks, a new rank begins with an optimizer without moments.
 
 LocalSGD is saved at the end of a round. Then all ranks have the same weights, and only the moments
 differ between the ranks' own snapshots. DiLoCo is saved when no fragment is being sent. The common
-snapshot of DiLoCo holds the common weights w and the outer optimizer. Rank k's own snapshot holds
-the weights w_k that rank k trains.
+snapshot of DiLoCo holds the common weights w and the outer optimizer. Rank r's own snapshot holds
+the weights w_r that rank r trains.
 Test: tests/elastic/test_parts.py   Used by: restart.py, heal.py
 """
 

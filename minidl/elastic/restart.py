@@ -24,10 +24,10 @@ The script:
     elastic.run(train, state, n_steps=1000, folder="runs", every=50)
 
 On the same number of ranks, a restarted run has the same bits as an uninterrupted run. For this,
-everything that a step depends on must be in the objects of `state`, or must follow from `step`. On
-another number of ranks each sample is still used exactly once in an epoch, if the ranks' batches
-are equal parts of one batch (data.Passes). A restart loses at most `every` - 1 steps, and the steps
-that were done while a snapshot was being written.
+everything that a step depends on must be in the objects of `state`, or must be computed from the
+number `step`. On another number of ranks each sample is still used exactly once in an epoch, if the
+ranks' batches are equal parts of one batch (data.Passes). A restart loses at most `every` - 1
+steps, and the steps that were done while a snapshot was being written.
 
 If the newest snapshot is damaged, its index is renamed, and a message reports this. Then the
 previous snapshot is loaded.
@@ -47,7 +47,7 @@ from minidl.elastic.resume import resume
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
     """Builds the state, loads the newest complete snapshot of `folder`, and trains until n_steps
-    steps are done. Returns the objects.
+    steps are done. Returns the dict of objects that `state` returned.
 
     train    a function train(t, step, **objects) that does step number `step`, once. Its result is
              ignored

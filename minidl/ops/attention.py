@@ -1,4 +1,4 @@
-"""Scaled dot-product attention in blocks: never holds all L x S scores at the same time.
+"""Scaled dot-product attention in blocks: never holds all scores at the same time.
 
 The plain forms: minidl/plain/attention.py, and minidl/plain/flash.py. The second file works in
 blocks, and has the formulas of backward. This file adds masks, dropout, and blocks of queries:
@@ -221,7 +221,7 @@ class Attention(Function):
     def _keep(self, b, h, queries):
         """Returns a bool array (queries, S) for head h of sample b. It is True where dropout keeps
         a probability. queries: a slice of the queries of this head. The probabilities (B, H, L, S)
-        are numbered in C order, and probability n uses draw n of the generator."""
+        are numbered in C order, and probability n uses random number n of the generator."""
         _, n_heads, n_rows, _ = self.q_shape
         start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
         n = (queries.stop - queries.start) * self.n_keys
@@ -256,8 +256,8 @@ def check_shapes(q, k, v, mask):
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
                                  scale=None, enable_gqa=False, *, generator=None):
-    """softmax(scale * query @ key.T + mask) @ value. query (..., L, E), key (..., S, E), value
-    (..., S, Ev) -> (..., L, Ev).
+    """Returns softmax(scale * query @ key.T + mask) @ value. query (..., L, E), key (..., S, E),
+    value (..., S, Ev) -> (..., L, Ev).
 
     scale: the default is 1 / sqrt(E).
     attn_mask: broadcasts to (..., L, S). A bool mask is True where a query may see a key. A

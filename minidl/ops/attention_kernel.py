@@ -1,17 +1,17 @@
-"""Attention by kernels that never hold the L x S scores.
+"""Attention by kernels that never hold all scores at the same time.
 
 The plain form: minidl/plain/flash.py. This file adds kernels, a mask, and dropout. With dropout,
 o = (P * kept) v and gP = kept * (go v^T). P has the probabilities after the softmax, and go is the
-gradient of o. kept is 0 or 1 / (1 - p), for each pair of a query and a key. Backward draws the same
-random numbers again.
+gradient of o. For each pair of a query and a key, kept is 0 or 1 / (1 - p), where p is the
+probability of dropout. Backward draws the same random numbers again.
 
 A CPU runs kernels/cpu/attention_tile.cu. Each thread works on one tile of queries, and computes the
 products in vector registers. A GPU runs the last rung of the ladders in kernels/attention.cu and
 attention_backward.cu. For float16 it runs the rung on tensor cores, kernels/attention_mma.cu.
 
 Kernels read inputs through their strides. So q, k and v may be views of one array (B, L, 3, H, E),
-and a broadcast mask needs no copy. o is (B, L, H, E) in memory, so no copy is needed to merge the
-heads.
+for B samples of length L and H heads of width E. A broadcast mask needs no copy. o is (B, L, H, E)
+in memory, so no copy is needed to merge the heads.
 Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu,
 cpu/attention_tile.cu
 Op: minidl/ops/attention.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py

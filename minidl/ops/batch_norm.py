@@ -178,8 +178,8 @@ def launch(name, x, rung, arrays, more, form):
 
 
 def pass_on_cpu(name, x, arrays, more, form):
-    """On a CPU, launches a kernel that reads x, or arrays of x's shape, in the order of memory.
-    more, form: as in `launch`."""
+    """On a CPU, launches a kernel that reads the elements of x, or of arrays of x's shape, in the
+    order of memory addresses. more, form: as in `launch`."""
     samples, channels, places = sizes(x)
     args = *arrays, samples, channels, places, *more
     if not x.size:

@@ -90,8 +90,8 @@ def _matrix(w, groups):
 
 def _columns(xp, x, w, options, out):
     """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). out: (oh, ow),
-    the size of the result. `out` cannot be computed from x. In a transposed convolution the kernel
-    may fit into the padded image at more than oh * ow places."""
+    the size of the result. `out` cannot be computed from x, because in a transposed convolution the
+    kernel may fit into the padded image at more than oh * ow places."""
     stride, padding, dilation, groups = options
     padded = pad_image(xp, x, padding)
     padded = padded if padded is x else scratch(padded)

@@ -9,11 +9,12 @@ never an array of the size of the im2col matrix. The result does not depend on t
 threads, because only the shape decides how sums are divided. float16 is computed in float32 and
 rounded once.
 
-Winograd adds and subtracts pixels before it multiplies, in float32. A sum of Winograd's form has
-1/9 of the products that a sum of the plain form has. So the rounding error of Winograd's form is
-0.6 to 1.05 times the error of the plain form, measured in tests/ops/test_conv_cpu.py. But an
-infinite pixel turns all 2 x 2 results of a tile into NaN, where the plain form may give infinity.
-`set_float32_matmul_precision("highest")` switches Winograd off.
+Winograd adds and subtracts pixels before it multiplies, in float32. For C channels, a sum of
+Winograd's form has C products, and a sum of the plain form has 9 C. So the rounding error of
+Winograd's form is 0.6 to 1.05 times the error of the plain form, measured in
+tests/ops/test_conv_cpu.py. But an infinite pixel turns all 2 x 2 results of a tile into NaN. The
+plain form can give infinity for these results. `set_float32_matmul_precision("highest")` switches
+Winograd off.
 
 Kernel: kernels/cpu/conv.cu, kernels/cpu/conv_winograd.cu   Test: tests/ops/test_conv_cpu.py
 """
@@ -171,9 +172,9 @@ def _chunk(depth):
 
 
 def _winograd(y, x, w, turned, b, top, left):
-    """Writes y, the convolution of x and w. turned: True for the gradient of the input, where C and
-    O are exchanged. top, left: the padding of x. Works on at most CHANNELS output channels at a
-    time, so that their transformed weights stay in the cache."""
+    """Writes y, the convolution of x and w. turned: True for the gradient of the input. Then the
+    input and output channels of w are exchanged. top, left: the padding of x. Works on at most
+    CHANNELS output channels at a time, so that their transformed weights stay in the cache."""
     (n, n_in, *size), (_, all_outs, *out) = x.shape, y.shape
     n_tiles = _n_tiles(n, out)
     group = min(TILES, -(-n_tiles // 16) * 16)
@@ -245,8 +246,8 @@ def _sum(gw, parts):
 
 
 def _geometry(x, y, groups, rows, columns):
-    """Returns the arguments that tell the kernel which pixels of x each pixel of y reads: the
-    fields of the struct Geometry in the .cu file, in order."""
+    """Returns the arguments that tell the kernel which pixels of x it must read for each pixel of
+    y: the fields of the struct Geometry in the .cu file, in order."""
     return (x.shape[0], x.shape[1], y.shape[1], *x.shape[2:], rows.n, columns.n, rows.n_taps,
             columns.n_taps, rows.read_step, columns.read_step, rows.read, columns.read,
             rows.read_tap, columns.read_tap, *y.shape[2:], rows.step, columns.step, rows.first,

@@ -46,10 +46,10 @@ def forward(n_out, kernel, stride, before, dilation):
 
 @functools.lru_cache
 def phases(size, kernel, stride, before, dilation):
-    """Returns the Phases of the gradient of an input that has `size` rows. The same Phases compute
-    a transposed convolution with `size` results. kernel, stride, before and dilation describe the
-    convolution, as in `forward`. Together the phases write each row once. Phases without a row are
-    left out.
+    """Returns a tuple of Phases, which compute the gradient of an input with `size` rows. A
+    transposed convolution with `size` results uses the same Phases. kernel, stride, before and
+    dilation describe the convolution, as in `forward`. Together the phases write each row once.
+    Phases without a row are left out.
 
     >>> for phase in phases(4, kernel=3, stride=2, before=1, dilation=1): print(phase)
     Phase(first=0, step=2, n=2, tap=1, tap_step=2, n_taps=1, read=0, read_step=1, read_tap=-1)

@@ -1,11 +1,11 @@
 """Convolution by the kernels of a GPU: forward, and the gradients of the input and the weight.
 
-One kernel, `gather`, computes forward and also the gradient of the input. Each place of the result
-reads the pixels that its taps need. (A tap is an element of the kernel w, at one row and one
-column.) The gradient of the input differs from forward in two things. The input and output channels
-of w are exchanged (a small copy). And if the stride is larger than 1, the places of gx are in
-several phases, which use different taps (conv_geometry.py). There is one launch for each pair
-(phase of the rows, phase of the columns).
+One kernel, `gather`, computes forward and also the gradient of the input. For each element of the
+result, the kernel reads the pixels that the taps need. (A tap is an element of the kernel w, at one
+row and one column.) The gradient of the input differs from forward in two things. The input and
+output channels of w are exchanged (a small copy). And if the stride is larger than 1, the places of
+gx are in several phases, which use different taps (conv_geometry.py). There is one launch for each
+pair (phase of the rows, phase of the columns).
 
     rungs   1 naive   2 tiles in shared memory   3 also in registers   4 also 16 bytes a load
             5 tensor cores (float16)   "winograd" 3 x 3, stride 1   "depthwise" one channel a group
@@ -149,7 +149,7 @@ def reverse(phase):
 
 
 def gather(y, x, w, bias, phase, rung, form):
-    """Computes the places of y that belong to `phase`, a pair (phase of the rows, phase of the
+    """Computes the elements of y that belong to `phase`, a pair (phase of the rows, phase of the
     columns). w: (groups, M, C, taps of the rows, taps of the columns). A group has M channels of y
     and C channels of x."""
     xp = rows.backend_of(x)

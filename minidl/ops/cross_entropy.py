@@ -1,9 +1,10 @@
 """Cross entropy: the loss of a row of scores (logits) for its target class.
 
 The plain form: minidl/plain/training.py. In this file, one Function computes the softmax and the
-logarithm, and picks the element of the target class. log and exp cancel for the target, so a small
-probability is never rounded. Without a kernel, only backward makes an array of probabilities. This
-array becomes the gradient: gx_i = softmax(x_i) - onehot(target_i).
+logarithm, and picks the element of the target class. log and exp cancel for the target. So
+forward does not compute the probability itself, which can be rounded to 0. Without a kernel, only
+backward makes an array of probabilities. This array becomes the gradient:
+gx_i = softmax(x_i) - onehot(target_i).
 
 Rows with the target ignore_index, such as padding, do not count. "mean" divides by the number of
 the rows that count, or by the sum of their weights.
@@ -242,8 +243,8 @@ class NLLLoss(Function):
 
 def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean",
                   label_smoothing=0.0):
-    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), where C is the number of
-    classes.
+    """Returns -log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), where C is the
+    number of classes.
 
     target: integer class indices (N, d1, ...), or floating probabilities of input's shape.
     weight: (C,), one number for each class, or None.

@@ -3,11 +3,11 @@
 
     y_i = x_i / (1 - p) if draw_i >= p * 2**32 else 0      draw_i: 32 bits, uniform
 
-draw_i is draw i of the generator, counted from its state at the call. i counts the elements of x in
-C order. So the state (three integers) determines the mask. Only the state is saved, and backward
-computes the mask again. A saved mask needs 1 byte for each element; x needs 4 bytes. But
-the random numbers are computed twice. This takes about 3 ns for each element on a CPU
-core. On a GPU each thread computes its own draw, while it waits for memory.
+A draw is a random number. draw_i is draw i of the generator, counted from the generator's state at
+the call. i counts the elements of x in C order. So the state (three integers) determines the mask.
+Only the state is saved, and backward computes the mask again. A saved mask needs 1 byte for each
+element; x needs 4 bytes. But the random numbers are computed twice. This takes about 3 ns for each
+element on a CPU core. On a GPU each thread computes its own draws, while it waits for memory.
 
 Source: Srivastava et al. 2014.
 Kernels: kernels/dropout.cu; on a CPU kernels/cpu/dropout.cu
@@ -51,8 +51,8 @@ def keep_mask(xp, state, start, n, p):
 
 
 def reserve(generator, n):
-    """Returns the generator's state for a call that uses n draws. Moves the generator past these
-    draws."""
+    """Returns the generator's state for a call that uses n random numbers. Moves the generator past
+    these numbers."""
     return (random.default_generator() if generator is None else generator).take(n)
 
 
@@ -80,15 +80,15 @@ class Dropout(Function):
 
 
 def by_numpy(x, p, state):
-    """Returns x after dropout: elements that the draws of `state` choose are 0, all other elements
-    are multiplied by 1 / (1 - p)."""
+    """Returns x after dropout. The random numbers of `state` choose the elements that become 0. All
+    other elements are multiplied by 1 / (1 - p)."""
     y = x * keep_mask(backend.xp_of([x]), state, 0, x.size, p).reshape(x.shape)
     y *= x.dtype.type(inverse_keep(p))
     return y
 
 
 def by_kernel(x, p, state):
-    """Returns the same as by_numpy. Each thread makes its own draws."""
+    """Returns the same as by_numpy. Each thread computes its own random numbers."""
     xp = backend.xp_of([x])
     x = launch.contiguous(xp, x)
     if x.size > launch.LARGEST:  # launches the kernel for each piece. A piece has its own counter
@@ -108,8 +108,8 @@ def by_kernel(x, p, state):
 
 
 def limits(p):
-    """Returns (threshold, scale). If an element's draw is at least `threshold`, the element is
-    kept, and multiplied by `scale`."""
+    """Returns (threshold, scale). If an element's random number is at least `threshold`, the
+    element is kept, and multiplied by `scale`."""
     threshold = math.ceil(p * 2**32)
     # 2^32 does not fit in 32 bits. So for p = 1 all elements are kept, but are multiplied by 0.
     return (threshold, 1 / (1 - p)) if threshold < 2**32 else (0, 0.0)

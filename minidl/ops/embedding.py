@@ -14,8 +14,8 @@ indices. (CuPy's add.at is fast, but its order of additions is random.)
 
 The kernel adds in the same order, the order of t. It needs no sort, and on a GPU no atomic
 additions. On a CPU each thread computes some rows of the table, and goes through all t in order. On
-a GPU there is a thread block for each t. If t is the first place at which a row is read, its block
-adds all gradients of this row. The other blocks do nothing.
+a GPU there is a thread block for each t. If t is the first place at which a row is read, the block
+of t adds all gradients of this row. The other blocks do nothing.
 
 Kernels: kernels/embedding_grad.cu; on a CPU kernels/cpu/embedding_grad.cu
 Test: tests/ops/test_embedding.py, test_embedding_kernel.py

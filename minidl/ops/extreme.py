@@ -37,7 +37,7 @@ class MinResult(Found):
 
 
 class Amax(Reduction):
-    """The largest element over `dim`. Equal elements share its gradient evenly. If there is a nan,
+    """The largest element over `dim`. Equal elements share the gradient evenly. If there is a nan,
     the result is nan."""
     smallest = False
 

@@ -157,8 +157,8 @@ def layout(a):
 
 
 def aligned(n):
-    """Returns an array of n floats that begins at a cache line. A vector load across two lines
-    takes twice the time, and NumPy aligns its arrays to 16 bytes only."""
+    """Returns an array of n floats that begins where a cache line begins. A vector load across two
+    cache lines takes twice the time, and NumPy aligns its arrays to 16 bytes only."""
     memory = scratch(np.empty(n + PAD, np.float32))
     start = -memory.ctypes.data % (4 * PAD) // 4
     return memory[start:start + n]

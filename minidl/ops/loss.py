@@ -62,9 +62,9 @@ class MSELoss(ElementLoss):
 
 
 def sum_of_squares(d):
-    """Returns the sum of the squares of an array, in its dtype, without an array of the squares.
-    BLAS sums the squares of each block, and NumPy adds the sums of the blocks, pairwise. This takes
-    a third of the time of (d * d).sum(), and is equally exact."""
+    """Returns the sum of the squares of d, in the dtype of d. Makes no array of the squares. BLAS
+    sums the squares of each block, and NumPy adds the sums of the blocks pairwise. This takes a
+    third of the time of (d * d).sum(), and is equally exact."""
     flat = d.reshape(-1)
     n = flat.size // BLOCK * BLOCK
     blocks, rest = flat[:n].reshape(-1, BLOCK), flat[n:]
@@ -259,8 +259,9 @@ def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
 
 
 def _compare(op, input, target, reduction):
-    """Raises ValueError if the shapes differ. Without this error, (N,) and (N, 1) broadcast to
-    N * N pairs, which is usually a mistake. PyTorch only gives a warning."""
+    """Raises ValueError if the shapes differ, or if `reduction` is unknown. Without the check of
+    the shapes, (N,) and (N, 1) broadcast to N * N pairs. This is usually a mistake, but PyTorch
+    only gives a warning."""
     check_reduction(op, reduction)
     if tuple(input.shape) != tuple(target.shape):
         raise ValueError(f"{op}: input {tuple(input.shape)}, target {tuple(target.shape)}; want "

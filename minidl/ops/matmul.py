@@ -4,8 +4,8 @@
     ga = gy @ b^T      only this order fits the shapes:  (n, m) @ (m, k) -> (n, k)
     gb = a^T @ gy                                        (k, n) @ (n, m) -> (k, m)
 
-A 1-d operand counts as a row if it is on the left, and as a column if it is on the right. The
-dimension of size 1 that this adds is removed from the result. linear.py has linear layers.
+A 1-d operand counts as a row if it is on the left, and as a column if it is on the right. This
+gives the result a dimension of size 1, which is then removed. linear.py has linear layers.
 kernels/matmul.cu shows how a kernel multiplies by tiles.
 
 Test: tests/ops/test_matmul.py, test_matmul_kernel.py   Tutorial: tutorials/01_autograd.py

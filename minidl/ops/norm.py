@@ -26,7 +26,7 @@ from minidl.function import Function
 
 
 def mean_product(xp, a, b, axes):
-    """Returns (a * b).mean(axes, keepdims=True), without an array for the product."""
+    """Returns (a * b).mean(axes, keepdims=True). Makes no array for the product."""
     letters = "abc"[:a.ndim]
     kept = "".join(c for i, c in enumerate(letters) if i not in axes)
     shape = [1 if i in axes else d for i, d in enumerate(a.shape)]

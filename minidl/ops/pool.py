@@ -57,8 +57,8 @@ class Window(NamedTuple):
 
 class MaxPool2d(Function):
     """The largest element of each window. Saves the element's index in the window, one small
-    integer for each output. If `indices` is True, also returns the element's place in the image.
-    Row h and column w of an image of width W have the place h W + w."""
+    integer for each output. If `indices` is True, also returns the element's place in the image. In
+    an image of width W, the element in row h and column w has the place h W + w."""
 
     def forward(self, x, kernel, stride, padding, dilation, ceil_mode, indices=False):
         xp = self.xp
@@ -109,8 +109,8 @@ class AvgPool2d(Function):
 
 
 def padded_bytes(x, padding):
-    """NumPy's forms make a padded copy of x. Returns the number of its bytes, or 0 if there is no
-    padding."""
+    """Returns the number of bytes of the padded copy of x that NumPy's forms make. Returns 0 if
+    there is no padding."""
     size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
     return math.prod(x.shape[:2]) * math.prod(size) * x.itemsize if any(map(any, padding)) else 0
 
@@ -266,8 +266,9 @@ class AdaptiveAvgPool2d(Function):
 
 
 class AdaptiveMaxPool2d(Function):
-    """Returns two arrays: the largest element of each part, and its place in the image. Row h and
-    column w of an image of width W have the place h W + w. The parts are as in `averaging`."""
+    """Returns two arrays: the largest element of each part, and its place in the image. In an image
+    of width W, the element in row h and column w has the place h W + w. The parts are as in
+    `averaging`."""
 
     def forward(self, x, size):
         xp, (H, W) = self.xp, x.shape[2:]
@@ -327,8 +328,8 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the default
     is kernel_size. padding: the width of a border of -inf, at most half the kernel. ceil_mode: if
     True, adds a last window that is partly outside of the image (see `fit`). return_indices: if
-    True, also returns the place of each largest element. Row h and column w of an image of width W
-    have the place h W + w."""
+    True, also returns the place of each largest element. In an image of width W, the element in row
+    h and column w has the place h W + w."""
     op = "max_pool2d"
     return _on_batch(op, input, MaxPool2d, "fiu", **_window(op, kernel_size, stride, padding),
                      dilation=pair(dilation, op, "dilation"), ceil_mode=bool(ceil_mode),
@@ -373,8 +374,8 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
 def adaptive_avg_pool2d(input, output_size):
     """Divides the image into height x width parts, and returns the mean of each part.
 
-    output_size: (height, width), or one int for both dimensions. None in the place of a number
-    keeps the size of the dimension. If the size of the image is not a multiple of output_size, some
+    output_size: (height, width), or one int for both dimensions. If height or width is None, this
+    dimension keeps its size. If the size of the image is not a multiple of output_size, some
     neighbouring parts overlap by one element."""
     return _on_batch("adaptive_avg_pool2d", input, AdaptiveAvgPool2d,
                      size=_parts(output_size, input.shape))

@@ -23,7 +23,7 @@ class Reduction(Function):
 
     def over(self, x, dim, keepdim):
         """Returns (the axes of `dim`, the number of input elements for each element of the result).
-        Stores the shapes that backward needs in self."""
+        Stores in self the shapes that backward needs."""
         axes = normalize_dims(dim, x.ndim, op_name(type(self)))
         self.shape = x.shape
         self.kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))

@@ -2,9 +2,9 @@
 
     white   fp16   matrix products, convolution, attention: they take most of the time, and sum in
                    fp32
-    black   fp32   exp, log, softmax, norms, losses, sums: fp16 would lose digits or overflow
+    black   fp32   exp, log, softmax, norms, losses, sums: fp16 loses digits or overflows
     grey           all others: the widest dtype of their inputs
-    banned         the op would be wrong in fp16: it raises an error that says what to do
+    banned         fp16 gives wrong results, so the op raises an error that says what to do
 
 Each op is in one of these four lists. It names its list next to its forward (`Function.precision`).
 The cast is not a node of the graph: `Function.apply` passes the cast arrays to forward, and
@@ -109,8 +109,8 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
 
 
 def prepare(model, opt_level, dtype=np.float16):
-    """Does the model's part of `initialize`: casts its parameters and buffers, and replaces its
-    forward by a function that also casts the inputs and outputs."""
+    """Does the model's part of `initialize`: casts the model's parameters and buffers, and replaces
+    the model's forward by a function that also casts the inputs and outputs."""
     if opt_level not in ("O0", "O1", "O2", "O3"):
         raise ValueError(f"amp: opt_level must be O0, O1, O2 or O3; got {opt_level!r}")
     forward = model.forward

@@ -75,11 +75,12 @@ def forward(node, *arrays, **options):
 
 
 def _held(saved, known):
-    """Returns the array to keep in place of `saved`, which forward saved. known: pairs (a float32
-    array, the caller's array of the same numbers), first of the inputs, and then of the results of
-    forward. If `saved` is one of these float32 arrays, returns the caller's array. Otherwise rounds
-    `saved` to bfloat16. But an array with fewer elements than the first input is kept in float32:
-    it may be the sum or mean of a row. An error in this number changes the whole row."""
+    """Returns the array to keep in place of `saved`, which forward saved. known: a list of pairs (a
+    float32 array, the caller's array of the same numbers). The list has the inputs first, then the
+    results of forward. If `saved` is one of these float32 arrays, returns the caller's array.
+    Otherwise rounds `saved` to bfloat16. But an array with fewer elements than the first input is
+    kept in float32: it may be the sum or mean of a row. An error in this number changes the whole
+    row."""
     if getattr(saved, "dtype", None) != WIDE:
         return saved
     for inside, outside in known:

@@ -2,7 +2,7 @@
 
 The plain form: minidl/plain/amp.py. This file has PyTorch's class, for any optimizer.
 
-    scale(loss).backward()   multiplies every gradient by S
+    scale(loss).backward()   multiplies every gradient by the scale S
     step(optimizer)          skips the step if a gradient is inf or nan on any rank. Otherwise it
                              multiplies the gradients by 1/S, clips them if max_norm is given, and
                              calls optimizer.step()
@@ -14,7 +14,8 @@ device of the gradients, and the same rule changes them on a CPU and a GPU (loss
 the host does not wait to learn whether a gradient is inf: the optimizer's kernel decides whether to
 skip. If ranks hold shards of the gradients (Parameter.sharded_by), all ranks must make the same
 choice, to skip the step or not. The ranks agree on this on the host, so the arrays move to the
-host. After data parallelism all ranks have the same gradients, so all ranks decide the same.
+host. With data parallelism all ranks have the same gradients after the all-reduce, so all ranks
+make the same choice.
 
 `step` reads the gradients once, and the optimizer multiplies them by 1/S. To read the unscaled
 float32 gradients, call `unscale_` before `step`.
@@ -112,9 +113,9 @@ class GradScaler:
         return device != "cpu"
 
     def _move_for(self, optimizer):
-        """Moves the scale to the device of this optimizer's gradients. Moves it to the host if the
-        optimizer's step does not accept arrays on the GPU as `unscale` and `skip`. Returns True if
-        the scale is on a GPU afterwards."""
+        """Moves the scale to the device of this optimizer's gradients. Moves the scale to the host
+        instead, if the optimizer's step does not accept arrays on the GPU as `unscale` and `skip`.
+        Returns True if the scale is on a GPU afterwards."""
         grads = optimizer.gradients()
         return self._move_to(grads[0] if grads and _takes_arrays(optimizer, grads) else None)
 
@@ -262,8 +263,8 @@ class GradScaler:
                 "the first layer with a non-finite output, or for nan in the data")
 
     def state_dict(self):
-        """Returns a dict with the keys of PyTorch's scaler, and "patience" and "skipped". The dict
-        is empty if the scaler is disabled."""
+        """Returns a dict with the keys of PyTorch's scaler, and also the keys "patience" and
+        "skipped". The dict is empty if the scaler is disabled."""
         return {"scale": self.factor, "growth_factor": self.growth_factor,
                 "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
                 "_growth_tracker": self.good_steps, "patience": self.patience,

@@ -1,6 +1,6 @@
 """int8 quantisation: int8 takes a quarter of float32's memory. The error is at most half a scale.
 
-The plain form, and a product of such numbers: minidl/plain/quantize.py. This file has the kernels.
+The plain form, and a product of int8 numbers: minidl/plain/quantize.py. This file has the kernels.
 
     scale = max |x| / 127      q = round(x / scale), int8      x' = q scale, |x' - x| <= scale / 2
 

@@ -189,7 +189,7 @@ def _reflected(left, right, n):
 
 
 def _around(left, right, n):
-    """For mode "circular": returns the place in the input of each element of the result. left,
+    """For mode "circular": returns for each element of the result its place in the input. left,
     right: the widths of the borders. A negative width removes elements, and the other border does
     not repeat the removed elements. n: the size of the input."""
     first, n_kept = max(-left, 0), n - max(-left, 0) - max(-right, 0)

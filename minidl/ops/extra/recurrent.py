@@ -1,4 +1,4 @@
-"""Recurrent layers: the same small step for each element of a sequence, forward and backward.
+"""Recurrent layers: forward and backward do a small step for each element of a sequence.
 
     h_t = step(x_t, h_{t-1})         t = 0, 1, ... T-1           x_t = W_ih input_t + b_ih
 

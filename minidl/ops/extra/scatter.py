@@ -1,4 +1,5 @@
-"""Scatter: writes elements of one tensor to given places of another. The opposite of gather.
+"""Scatter: writes elements of one tensor to given places of another. This is the opposite of
+gather.
 
     gather         y[i, j] = x[i, index[i, j]]
     scatter_add    y[i, index[i, j]] += src[i, j]       the gradient of gather
@@ -200,8 +201,8 @@ class IndexWrite(Function):
 
 
 def _places(op, xp, x, index, dim, src):
-    """Returns an index of x for all elements of src, as a tuple of arrays. Returns None if `index`
-    is empty. Raises ValueError if sizes do not fit."""
+    """Returns an index of x, as a tuple of arrays. For each element of src, the index has the place
+    in x. Returns None if `index` is empty. Raises ValueError if sizes do not fit."""
     (dim,) = normalize_dims(dim, x.ndim, op) or (0,)
     if not index.size:
         return None
@@ -300,7 +301,9 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
 
 
 def _best(reduce, x, dim, index, src):
-    """Returns the largest or the smallest element at each place, outside of the graph."""
+    """Returns a tensor of x's shape, which the graph does not record. reduce: "amax" or "amin".
+    Each place has the largest (or smallest) of x's element and the elements of src for this
+    place."""
     xp = x._xp
     y = x.array.copy()
     at = _places("scatter_reduce", xp, y, index.array, dim, src)
@@ -332,7 +335,7 @@ def _largest_at(xp, y, at, values, sign):
     Works on integers that have the same order as the floats. The bits of a float are read as an
     integer. A larger positive float has a larger integer. A larger negative float has a smaller
     integer, so all bits except the sign are inverted. NaN has a larger integer than all numbers, so
-    NaN wins, as in NumPy."""
+    the result is NaN, as in NumPy."""
     wide = np.float64 if y.dtype == np.float64 else np.float32
     integer = np.int64 if y.dtype == np.float64 else np.int32
     below_sign = np.iinfo(integer).max

@@ -108,9 +108,9 @@ def nonzero(input, *, as_tuple=False) -> Tensor | tuple[Tensor, ...]:
 
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None) -> Any:
-    """Returns the different values in order, or the different slices along `dim`. return_inverse:
-    if True, also returns for each element of the input its index among the different values.
-    return_counts: if True, also returns how many times each value occurs."""
+    """Returns the different values in order. If `dim` is given, returns the different slices along
+    `dim`. return_inverse: if True, also returns for each element of the input its index among the
+    different values. return_counts: if True, also returns how many times each value occurs."""
     values, inverse, counts = Unique.apply(input, dim=dim)
     wanted = (values, *((inverse,) * return_inverse), *((counts,) * return_counts))
     return wanted if len(wanted) > 1 else values

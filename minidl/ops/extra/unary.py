@@ -1,6 +1,8 @@
 """Elementary functions of one number, each with its derivative.
 
-    name    y = f(x)         dy/dx from x and y         erf(x) = 2 / sqrt(pi) * integral of e^(-t^2)
+FORMULAS has two functions for each name: one computes y = f(x), the other dy/dx from x and y.
+
+    erf(x) = 2 / sqrt(pi) * integral of e^(-t^2) for t from 0 to x
 
 Integers become float32, as in PyTorch.
 Test: tests/ops/test_every_op.py (rows in samples_extra.py)
