@@ -65,12 +65,13 @@ class MoE(Module):
     """x (..., C) -> (..., C). `expert(width, bias, generator)` makes each of the n_experts modules.
     Their names are "0", "1", ....
 
-    capacity_factor: an expert takes at most ceil(capacity_factor * T * k / E) rows of T tokens.
-    Choices beyond this number are dropped. If None, no choice is dropped.
+    capacity_factor: if a batch has T tokens, an expert takes at most
+    ceil(capacity_factor * T * top_k / n_experts) rows. Choices beyond this number are dropped. If
+    None, no choice is dropped.
 
     A forward sets these attributes:
     n_dropped: how many choices of this rank's tokens were dropped.
-    load: (E,), how many times each expert was chosen in training since the last move_bias.
+    load: (n_experts,), how many times each expert was chosen in training since the last move_bias.
     aux_loss: the balance loss of this layer. balance_loss() adds up the aux_loss of all layers.
 
     ranks: the object that sends rows between ranks if the experts are divided among ranks

@@ -1,4 +1,4 @@
-"""Buddies: each rank keeps a copy of its neighbour's state, so a death costs only one step.
+"""Buddies: each rank keeps a copy of its neighbour's state, so a rank's death costs only one step.
 
 Writing a snapshot to the disk takes long, so it is done rarely. A copy in memory is fast enough to
 be made at the beginning of every step. The buddy of rank r is rank r + 1. The buddy keeps a copy of

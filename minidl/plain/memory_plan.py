@@ -1,9 +1,9 @@
 """A memory plan: results of a program that are not needed at the same time share memory.
 
-A line of a program is one operation, or several that were fused (page compiler), and makes one
-result. The result must be kept from the line that makes it to the last line that reads it. These
-lines are the lifetime of the result. Two results whose lifetimes do not overlap may use the same
-place in one large array:
+A line of a program makes one result. A line is one operation, or several operations that were fused
+(page compiler). The result must be kept from the line that makes it to the last line that reads it.
+These lines are the lifetime of the result. Two results whose lifetimes do not overlap may use the
+same place in one large array:
 
     line                  1  2  3  4      size    place
     %1 = ...              ■  ■  .  .      400     0
