@@ -2,7 +2,7 @@
 
     # >>> exercise 07a: reduce-scatter          (`//` instead of `#` in a .cu file)
     # What to do, in a comment: it stays in the blank file.
-    for s in range(p - 1):                      The solution. In the blank file, a line that raises
+    for s in range(p - 1):                      The solution. In the blank file, a line that causes
                                                 an error replaces it.
     # <<<
 
@@ -93,12 +93,12 @@ def fill(text, answers):
 
 def blank(text, stops=True):
     """Returns `text` with every region blank. A blank region has its first comment, and then a line
-    that raises an error. stops: if False, the regions of kernels have no such line."""
+    that causes an error. stops: if False, the regions of kernels have no such line."""
     return fill(text, {region.id: _blank_body(text, region, stops) for region in regions(text)})
 
 
 def _blank_body(text, region, stops=True):
-    """Returns the task, and then a line that raises an error. The error names the exercise.
+    """Returns the task, and then a line that causes an error. The error names the exercise.
 
     stops: if False, the region of a kernel has no such line, so that the other kernels of the file
     still compile. A region that is already blank, in any language, does not change."""
@@ -116,7 +116,8 @@ def _blank_body(text, region, stops=True):
 
 
 def task(text, region):
-    """Returns (the lines of the comment at the beginning of a region, its mark: "#" or "//")."""
+    """Returns (lines, mark): the lines of the comment at the beginning of a region, and the mark of
+    the comment, "#" or "//"."""
     mark = text.splitlines()[region.start - 1].strip()[:2].strip()  # "#" or "//"
     return list(itertools.takewhile(lambda line: line.strip().startswith(mark),
                                     body(text, region).splitlines())), mark

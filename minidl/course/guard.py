@@ -123,7 +123,7 @@ def _children():
 
 
 def _end_like(status):
-    """Ends this process in the same way as a process with this wait status."""
+    """Ends this process in the way that `status` describes: with an exit code, or by a signal."""
     if os.WIFSIGNALED(status):
         with contextlib.suppress(Exception):  # so that this process writes no core file
             import resource

@@ -124,7 +124,7 @@ def _plain(text):
 
 
 def as_gradescope(found):
-    """Returns the text of Gradescope's results.json. Its form is described at
+    """Returns the text of Gradescope's results.json. The format is described at
     https://gradescope-autograders.readthedocs.io, under "specs"."""
     points, of = total(found)
     tests = [{"name": f"{r.exercise}: {tr(r.checked)}", "number": r.exercise, "score": r.points,

@@ -7,8 +7,8 @@
                                                 probabilities that are too low
 
     the samples of the stream                                    loss                      e
-    each x comes at once, with label 0. A positive comes again,  fake_negative_weighted    0
-        with label 1
+    each x comes immediately, with label 0. A positive comes     fake_negative_weighted    0
+        again, with label 1
     the same stream as above                                     calibrated                0
     each x comes at the time e, with its label at that time.     window_corrected          given
         A positive with d > e comes again, with label 1

@@ -25,7 +25,7 @@ One device
     floats              why sums of floats differ: rounding, swamping, pairwise and Kahan's sums
     amp                 mixed precision: float16 weights, float32 masters, a loss scale
     recompute           keep only a segment's inputs, and run the segment again in backward
-    memory              16 bytes for each parameter, and the activations: formulas and counts
+    memory              the memory of training: 16 bytes for each parameter, and the activations
     data                batches in random order, which a stopped run can continue
     prefetch            a thread loads the next batches while the step computes
     lengths             texts of unequal lengths: sorted into batches, or packed into rows
@@ -54,16 +54,16 @@ request. request.wait() waits until the message is sent or received.
     parameter_server    one rank has the weights, and workers send gradients to it
     zero                gradients, optimizer state and weights in blocks, one block on each rank
     offload             the host keeps the optimizer's state, and updates the weights
-    pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
+    pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list of tasks
     tensor_parallel     a part of every matrix on each rank: columns, then rows
-    grid                data, pipeline and tensor parallelism at once: axes of ranks, and groups
+    grid                data, pipeline and tensor parallelism together, each in groups of ranks
     ring_attention      keys and values of a long text are sent around the ring of ranks
     ulysses             attention on a long text: each rank gets all tokens of some heads
     experts             many small networks on all ranks, and each token is sent to k of them
     elastic             a run that dies restarts from its last snapshot, and ends with the same bits
     buddy               each rank keeps a copy of its neighbour's state in memory
     shuffle             a new order in every epoch, divided among any number of ranks
-    input               extract, transform, load: stages that work at the same time
+    input               extract, transform, train: three stages that work at the same time
     numa                each rank runs on the cores that are near its memory
     stream              records that never end, each used exactly once, also after a crash
     late_labels         records wait a limited time for their labels, which come later

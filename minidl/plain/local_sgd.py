@@ -11,7 +11,7 @@
 
 On average the ranks have gone from w to w - d. So d has the sign of a gradient: the loss falls in
 the direction of -d. DiLoCo uses d as a gradient of w, and does one step of SGD with it. Its
-momentum is Nesterov's: the step is d + momentum * m, and not m alone.
+momentum is Nesterov's: the step is d + momentum * m, and not m.
 
 Local SGD is DiLoCo with rate 1 and momentum 0. The sum m contains the d of earlier rounds. With
 this momentum, H can be several hundred.

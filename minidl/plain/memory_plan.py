@@ -32,7 +32,8 @@ from minidl.plain import compiler
 
 
 def lifetimes(lines):
-    """Returns {name: (size, the line that makes it, the last line that reads it)} of a program."""
+    """Returns {name: (size, the line that makes it, the last line that reads it)}
+    for each result of the program."""
     found = {}
     for i, line in enumerate(lines):
         made = line[-1]  # the last step of the line; other lines read only its result

@@ -17,7 +17,7 @@ The result for a query is a mean of values with the weights of a softmax:
     o = sum over j of  e^s_j v_j / e^lse         s_j = q k_j / sqrt(width)
     lse = log(sum over j of e^s_j)               "log of the sum of exponentials"
 
-Each block alone gives an o and an lse. Two such pairs, over different keys, become one pair:
+Each block gives one o and one lse. Two such pairs, over different keys, become one pair:
 
     lse = log(e^lse1 + e^lse2)        o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2
 

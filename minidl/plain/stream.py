@@ -35,7 +35,8 @@ from minidl.plain.elastic import write
 
 
 def start(rank, n_ranks, log):
-    """Returns {partition: offset of the next record} of this rank. log: a list of partitions."""
+    """Returns {partition: offset of the next record} for the partitions of this rank. log: a list
+    of partitions."""
     return {p: 0 for p in range(rank, len(log), n_ranks)}
 
 
