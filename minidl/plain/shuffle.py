@@ -1,7 +1,7 @@
 """Shuffle: a new order of the samples in every epoch, divided among any number of ranks.
 
     order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation that depends only on (seed, epoch)
-    dealt like cards      a b c a b c a b c a      rank a has 7 0 8 6, b has 2 4 3, c has 9 1 5
+    rank of the sample    a b c a b c a b c a      rank a has 7 0 8 6, b has 2 4 3, c has 9 1 5
 
 The order is a function of two numbers (page data). So all ranks compute the same order, and send no
 message. Rank r of n takes the positions r, r + n, r + 2n, ... So each sample is used once.

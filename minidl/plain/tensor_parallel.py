@@ -53,13 +53,13 @@ def sum_over_ranks(t, x):
 
 
 def f(t, x):
-    """Returns x, and its backward: a function that sums the ranks' terms of the gradient."""
+    """Returns x, and the backward of f: a function that sums the ranks' terms of the gradient."""
     return x, lambda term: sum_over_ranks(t, term)
 
 
 def g(t, term):
-    """Returns the sum of the ranks' terms, and its backward: a function that returns the gradient
-    unchanged."""
+    """Returns the sum of the ranks' terms, and the backward of g: a function that returns the
+    gradient unchanged."""
     return sum_over_ranks(t, term), lambda gy: gy
 
 
