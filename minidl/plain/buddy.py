@@ -23,8 +23,7 @@ continues from this step.
 
 If the state has S bytes, a rank sends S bytes in each step. It holds up to 4 S bytes: its own state
 and its neighbour's state, for each of the steps k - 1 and k. If two ranks die at the same time,
-state is lost only if they are neighbours. With n ranks, the share of pairs that are neighbours is 2
-/ (n-1).
+state is lost only if they are neighbours. With n ranks, the share of such pairs is 2 / (n-1).
 
 Paper: Zheng, Shi & Kalé, "FTC-Charm++: An In-Memory Checkpoint-Based Fault Tolerant Runtime for
 Charm++ and MPI", 2004. This page is the plain version. The real one, minidl/elastic/buddy.py, adds:
