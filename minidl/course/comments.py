@@ -6,8 +6,8 @@
 The English script is the only source of the code. When a file is written for a reader, each comment
 is looked up by its English words. `minidl exercise`, `notebook`, `handout` and the site write such
 files. The site also shows the kernels that the docstring of a script names. If a comment has
-changed since its translation, the comment is shown in English, and `make register` lists it. So no
-translation is shown that is older than the English comment.
+changed since its translation, the comment is shown in English, and `make register` lists it. So a
+translation that is older than the English comment is not shown.
 
 Test: tests/course/test_comments.py
 '''

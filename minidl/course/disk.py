@@ -1,4 +1,4 @@
-"""A simulated disk that may lose power in any call. Shows which files are on the disk afterwards.
+"""A simulated disk that may lose power in any call. Tells what is on the disk after the failure.
 
         disk.write(name, data)      bytes in memory        fsync(name)       these bytes are safe
         rename(old, new), remove    names in memory        sync_folder()     all names are safe

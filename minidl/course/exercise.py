@@ -2,7 +2,8 @@
 
     # >>> exercise 07a: reduce-scatter          (`//` instead of `#` in a .cu file)
     # What to do, in a comment: it stays in the blank file.
-    for s in range(p - 1):                      The solution. The blank file has an error here.
+    for s in range(p - 1):                      The solution. In the blank file, a line that causes
+                                                an error replaces it.
     # <<<
 
     minidl exercise 07    tutorials/07_ring.py with its regions blanked  ->  work/07_ring.py
@@ -92,15 +93,15 @@ def fill(text, answers):
 
 def blank(text, stops=True):
     """Returns `text` with every region blank. A blank region has its first comment, and then a line
-    with an error. stops: if False, the regions of kernels have no such line (_blank_body)."""
+    that causes an error. stops: if False, the regions of kernels have no such line."""
     return fill(text, {region.id: _blank_body(text, region, stops) for region in regions(text)})
 
 
 def _blank_body(text, region, stops=True):
-    """Returns the task, and then a line with an error that says which exercise is missing.
+    """Returns the task, and then a line that causes an error. The error names the exercise.
 
-    stops: if False, the region of a kernel has no line with an error, so that the other kernels of
-    the file still compile. A region that is already blank, in any language, does not change."""
+    stops: if False, the region of a kernel has no such line, so that the other kernels of the file
+    still compile. A region that is already blank, in any language, does not change."""
     lines, (comment, mark) = body(text, region).splitlines(), task(text, region)
     if lines[len(comment) :] and BLANK.match(lines[len(comment)]):
         return textwrap.dedent(body(text, region))
@@ -115,7 +116,8 @@ def _blank_body(text, region, stops=True):
 
 
 def task(text, region):
-    """Returns (the lines of the comment at the beginning of a region, its mark: "#" or "//")."""
+    """Returns (lines, mark): the lines of the comment at the beginning of a region, and the mark of
+    the comment, "#" or "//"."""
     mark = text.splitlines()[region.start - 1].strip()[:2].strip()  # "#" or "//"
     return list(itertools.takewhile(lambda line: line.strip().startswith(mark),
                                     body(text, region).splitlines())), mark

@@ -119,7 +119,7 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
     """Returns a Result for each exercise of `number`, and prints it. number: "07" for all exercises
     of tutorial 07, or "07a" for one.
 
-    After `deadline` seconds the student's process prints where it is, and ends. The next exercise
+    After `deadline` seconds the student's process prints its stack, and ends. The next exercise
     then has a new process, with `deadline` seconds.
     answers: the folder of the course's answers. student: a name. The inputs are drawn from a seed
     that depends on the name, so each student has different inputs."""

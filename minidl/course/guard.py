@@ -4,10 +4,10 @@
          └── a pipe ──┘             └── on Linux a PID namespace of its own, if it is allowed
 
 The keeper is the parent of the student's code. So a signal to the parent, or to the parent's group,
-does not reach the grader. In a PID namespace the code cannot address any process outside. When the
-keeper ends, all processes of the code end, also processes with their own session. Without a
-namespace, guard and keeper look for processes that are left, and end them. But then the code could
-find the grader's process number in /proc.
+does not reach the grader. A process in a PID namespace cannot send signals to a process outside of
+the namespace. When the keeper ends, the kernel ends all processes in the keeper's namespace, also
+processes with their own session. Without a namespace, guard and keeper look for processes that are
+left, and end them. But then the code could find the grader's process number in /proc.
 
 The pipe is a watchdog. When the grader ends, for any reason, the pipe is closed. The guard notices
 this, and ends the other processes. On Linux the kernel also sends the guard a signal
@@ -123,7 +123,7 @@ def _children():
 
 
 def _end_like(status):
-    """Ends this process in the same way as a process with this wait status."""
+    """Ends this process in the way that `status` describes: with an exit code, or by a signal."""
     if os.WIFSIGNALED(status):
         with contextlib.suppress(Exception):  # so that this process writes no core file
             import resource

@@ -2,10 +2,10 @@
 
     DIR/                      for the students: each student gets a copy (a GitHub template)
       minidl/ docs/           the framework, to read; without tests, without questions and answers
-      tutorials/ kernels/     every exercise blank
+      tutorials/ kernels/     in these files every exercise is blank
       tutorials/graders/      graders without wrong answers and without their `reference` regions
       work/                   the exercises of the course, blank: students write and hand in these
-      course.cfg              which tutorials, how many points each exercise has
+      course.cfg              the tutorials of the course, and the points of each exercise
       .github/workflows/      GitHub Classroom grades every push, with a step for each exercise
     DIR-answers/              for the teachers only
       tutorials/ kernels/     the solutions

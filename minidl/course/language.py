@@ -4,8 +4,8 @@
     docs/zh/tutorials/07.txt     whole texts: a tutorial's docstring, and the tasks of its exercises
 
 minidl/text.py tells how a message is found. The first line of a whole text has a hash of the
-English text. If the English text has changed later, the translation is shown with a note that it is
-older. `make register` finds every message in the sources, also f-strings. It lists messages and
+English text. If the English text has changed later, the translation is shown below a note that it
+is old. `make register` finds every message in the sources, also f-strings. It lists messages and
 texts that have no translation, or an old translation.
 
 Source: the GNU gettext manual, "The Format of PO Files"

@@ -4,7 +4,7 @@ The script is the only source. Its docstring becomes text, its imports and const
 and each function or class becomes a cell. The last cell runs the script on simulated ranks:
 
     notebook.run(main, OPTIONS, ranks=4)                shows the table, and the picture below it
-    notebook.run(main, OPTIONS, ranks=4, steps=20)      with another value of an option
+    notebook.run(main, OPTIONS, ranks=4, steps=20)      runs with another value of an option
 
 Cells may be changed and run again. `minidl notebook work/07_ring.py` makes a notebook of a
 student's file.

@@ -1,13 +1,13 @@
 """Writes the files of a tutorial in out/: its picture, its table as JSON, a trace.
 
-    write("12_trace.json", save)               out/12_trace.json, written by save(path)
-    picture(t, args, draw, *data)              rank 0: out/<script>.png from draw(plt, *data)
-                                               with --every-language, also writes
+    write("12_trace.json", save)               save(path) writes out/12_trace.json
+    picture(t, args, draw, *data)              rank 0 draws out/<script>.png with draw(plt, *data).
+                                               With --every-language, rank 0 also writes
                                                out/en/<script>.png and out/zh/<script>.png
-    heat_map(axes, ledger.matrix())            how much each rank sent to each other rank
-    lanes(axes, ["compute", "send"], spans)    when each lane was busy
-    line_at(axes, "theory", y=16)              a dashed line and its name
-    box, arrow                                 the parts of a drawn graph
+    heat_map(axes, ledger.matrix())            shows how much each rank sent to every other rank
+    lanes(axes, ["compute", "send"], spans)    shows when each lane was busy
+    line_at(axes, "theory", y=16)              draws a dashed line and its name
+    box, arrow                                 draw the parts of a graph
 
 Test: tests/course/test_tutorial.py, tests/comm/observe/test_ledger.py   Tutorial: all of them
 """
@@ -234,7 +234,7 @@ def labels_in(language):
 
 
 def translate(figure):
-    """Translates a figure's labels into the reader's language, if its font has the characters."""
+    """Translates a figure's labels, if matplotlib's font has the characters of the language."""
     from matplotlib import rcParams
     from matplotlib.text import Text
 

@@ -1,6 +1,7 @@
 '''Reports the results of exercises, in every form that a course needs.
 
-    minidl check                        grades the exercises of course.cfg, else all in work/
+    minidl check                        grades the exercises of course.cfg. If it is missing,
+                                        grades all exercises in work/
     minidl check 07 --json -            writes JSON to the standard output; --json FILE: to a file
     minidl check --junit results.xml    writes JUnit XML, which GitLab, Jenkins and GitHub show
     minidl check --gradescope FILE      writes Gradescope's results.json
@@ -123,7 +124,7 @@ def _plain(text):
 
 
 def as_gradescope(found):
-    """Returns the text of Gradescope's results.json. Its form is described at
+    """Returns the text of Gradescope's results.json. The format is described at
     https://gradescope-autograders.readthedocs.io, under "specs"."""
     points, of = total(found)
     tests = [{"name": f"{r.exercise}: {tr(r.checked)}", "number": r.exercise, "score": r.points,

@@ -68,9 +68,8 @@ class NotGraded(Exception):
 def load(path):
     """Runs a Python file as a module. Returns the module. The file's name may start with a digit.
 
-    The text is always read, never a .pyc file. A quick edit may leave the size of the file
-    unchanged, and may happen in the second of the previous edit. An import would then use the old
-    .pyc file."""
+    The text is always read, never a .pyc file. Two edits in the same second may leave the
+    size of the file unchanged. Then an import uses the old .pyc file."""
     name = "exercise_" + re.sub(r"\W", "_", str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     sys.modules[name] = module  # as `import` does: the file's functions look their module up here

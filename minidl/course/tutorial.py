@@ -4,7 +4,8 @@
         table = Table(t)
         table.row("bytes sent", ledger_bytes, formula, "exact")      rules: table.py
         picture(t, args, draw, data)           out/<script>.png: out.py
-        return table                           is printed last; exit status 1 if a row is not ok
+        return table                           the table is printed last. If a row is not ok, the
+                                               exit status is 1
 
     if __name__ == "__main__":
         launch(main, {"steps": (60, "training steps")}, ranks=4)

@@ -7,8 +7,8 @@
                                                 probabilities that are too low
 
     the samples of the stream                                    loss                      e
-    each x comes at once, with label 0. A positive comes again,  fake_negative_weighted    0
-        with label 1
+    each x comes immediately, with label 0. A positive comes     fake_negative_weighted    0
+        again, with label 1
     the same stream as above                                     calibrated                0
     each x comes at the time e, with its label at that time.     window_corrected          given
         A positive with d > e comes again, with label 1
@@ -21,8 +21,7 @@ share of positives in the stream is b = p / (1 + p). There are two remedies:
     fake_negative_weighted   the weights 1 + p = p / b for y = 1, and (1 - p)(1 + p) for y = 0, give
                              the loss of the true labels. The p in the weights is the model's own
                              prediction, used as a constant without gradient
-    calibrated               the model is trained on the stream without weights, so it predicts b.
-                             Then p = b / (1 - b)
+    calibrated               the loss has no weights, so the model predicts b. Then p = b / (1 - b)
 
 With a window e, only positives with d > e come twice. The share of these positives among all x is
 p_dp = P(y = 1, d > e). The weights are 1 + p_dp for y = 1, and (1 + p_dp) p_rn for y = 0. p_rn =
@@ -65,10 +64,10 @@ def window_corrected(logits, labels, p_delayed):
 
 
 def delayed_feedback(logits, log_rate, labels, elapsed):
-    """Returns the mean loss of the samples, where p = sigmoid(logits). The loss of a positive with
-    the delay d is -log(p r exp(-r d)). If the label of a sample is still 0 at the time e after x
-    came, its loss is -log(1 - p + p exp(-r e)). The delay has an exponential distribution with rate
-    r. log_rate: log r, a Tensor. It gets a gradient, as the logits do. elapsed: d for a positive, e
+    """Returns the mean loss of the samples, where p = sigmoid(logits). The delay has an exponential
+    distribution with rate r. The loss of a positive with the delay d is -log(p r exp(-r d)). If the
+    label of a sample is still 0 at the time e after x came, its loss is -log(1 - p + p exp(-r e)).
+    log_rate: log r, a Tensor. It gets a gradient, as the logits do. elapsed: d for a positive, e
     for all other samples."""
     rate = log_rate.exp()
     # If z is the logit, 1 - p + p exp(-r e) = (1 - p) (1 + exp(z - r e)). `negative` is -log of the

@@ -107,7 +107,7 @@ def n_operations(n_tokens: int, vocab_size: int, n_layers: int, width: int, n_he
 
 
 def _block_matrices(width, n_heads, n_kv_heads, head_width, hidden):
-    """Returns the number of elements of the matrices of one block: qkv, proj, gate, up and down."""
+    """Returns how many elements the matrices of one block have: qkv, proj, gate, up and down."""
     return 2 * (n_heads + n_kv_heads) * head_width * width + 3 * hidden * width
 
 

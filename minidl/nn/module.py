@@ -116,7 +116,7 @@ class Module:
 
     @property
     def training(self):
-        """True if this module trains. train() and eval() set it."""
+        """True if this module is in training mode. train() and eval() set the mode."""
         flag = self.__dict__["training"]
         note_training(self, flag)  # recomputation must use the same value of `training`
         return flag
@@ -382,7 +382,7 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Returns {name: Tensor} with all parameters and persistent buffers. Names and shapes are
-        PyTorch's. The tensors share the model's memory, without copies, and are outside the graph.
+        PyTorch's. The tensors share the model's memory. They are not part of the graph.
         A shared parameter appears under each of its names."""
         return {name: owner.__dict__[table][key].data
                 for name, (owner, table, key) in self._state_slots().items()}

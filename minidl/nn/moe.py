@@ -65,16 +65,17 @@ class MoE(Module):
     """x (..., C) -> (..., C). `expert(width, bias, generator)` makes each of the n_experts modules.
     Their names are "0", "1", ....
 
-    capacity_factor: an expert takes at most ceil(capacity_factor * T * k / E) rows of T tokens.
-    Choices beyond this number are dropped. If None, no choice is dropped.
+    capacity_factor: if a batch has T tokens, an expert takes at most
+    ceil(capacity_factor * T * top_k / n_experts) rows. Choices beyond this number are dropped. If
+    None, no choice is dropped.
 
     A forward sets these attributes:
     n_dropped: how many choices of this rank's tokens were dropped.
-    load: (E,), how many times each expert was chosen in training since the last move_bias.
+    load: (n_experts,), how many times each expert was chosen in training since the last move_bias.
     aux_loss: the balance loss of this layer. balance_loss() adds up the aux_loss of all layers.
 
-    ranks: the object that sends rows between ranks if the experts are divided among ranks
-    (parallel/model/experts.py). The default, Alone, is for one rank."""
+    The attribute `ranks` is an object that sends rows between ranks, if the experts are divided
+    among ranks (parallel/model/experts.py). The default, Alone, is for one rank."""
 
     aux_loss: Any
 
@@ -119,8 +120,8 @@ class MoE(Module):
     def _aux_loss(self, p, counts, me):
         """Returns the balance loss E sum_e f_e P_e (see the top of this file). Returns None in the
         first run of a recompute, because backward does not use the graph of that run. With several
-        ranks, f is computed from the tokens of all ranks, and P from the tokens of this rank. Then
-        the mean of the aux_loss of all ranks is the balance loss of all tokens."""
+        ranks, f_e is computed from the tokens of all ranks, and P_e from the tokens of this rank.
+        Then the mean of aux_loss over the ranks is the balance loss of all tokens."""
         if current().intercept is not None:
             return None
         chosen = counts.sum(axis=(0, 1))
@@ -130,7 +131,7 @@ class MoE(Module):
 
 
 class Alone:
-    """The argument `ranks` of MoE if one rank has all experts. Sends nothing."""
+    """The attribute `ranks` of an MoE if one rank has all experts. Sends nothing."""
 
     def gather(self, n_chosen):
         return n_chosen[None], 0

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class LayerNorm(Module):
-    """Normalises over the last dimensions. normalized_shape: the sizes of these dimensions. Weight
-    and bias have the same shape."""
+    """Normalises over the last dimensions. normalized_shape: the sizes of these dimensions. It is
+    also the shape of weight and bias."""
 
     def __init__(self, normalized_shape: Sizes, eps: float = 1e-5, elementwise_affine: bool = True,
                  bias: bool = True):

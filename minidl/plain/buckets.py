@@ -5,15 +5,15 @@
                                                            backward is over: all ranks wait for this
 
 Backward makes the gradient of the last layer first. That gradient is complete, so it could be sent
-at once, while backward goes on with the layer below. But every message has a fixed cost, and with
-one message for each gradient this cost is paid many times. One message for all gradients can start
-only after backward. So gradients are sent in buckets. A bucket takes gradients in the order in
-which backward makes them. When it holds `cap` bytes or more, it is sent, and the next gradient
+immediately, while backward goes on with the layer below. But every message has a fixed cost, and
+with one message for each gradient this cost is paid many times. One message for all gradients can
+start only after backward. So gradients are sent in buckets. A bucket takes gradients in the order
+in which backward makes them. When it holds `cap` bytes or more, it is sent, and the next gradient
 begins a new bucket. All ranks have the same layers, so they send the same buckets.
 
-On this page backward only starts the messages: isend and irecv return at once. wait() is called
+On this page backward only starts the messages: isend and irecv do not wait. wait() is called
 after backward. With L layers, K bytes in total and buckets of B bytes, a rank sends about K/B
-messages to each other rank instead of L messages. Most buckets are sent while backward still
+messages to every other rank, and not L messages. Most buckets are sent while backward still
 computes. While the last bucket is sent, there is nothing left to compute.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.

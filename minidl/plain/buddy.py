@@ -1,4 +1,4 @@
-"""Buddies: each rank keeps a copy of its neighbour's state, so a death costs only one step.
+"""Buddies: each rank keeps a copy of its neighbour's state, so a rank's death costs only one step.
 
 Writing a snapshot to the disk takes long, so it is done rarely. A copy in memory is fast enough to
 be made at the beginning of every step. The buddy of rank r is rank r + 1. The buddy keeps a copy of
@@ -22,8 +22,8 @@ steps of their copies. All survivors have the copies of the smallest of these st
 continues from this step.
 
 If the state has S bytes, a rank sends S bytes in each step. It holds up to 4 S bytes: its own state
-and its neighbour's state, for each of the steps k - 1 and k. If two ranks die at once, state is
-lost only if they are neighbours. With n ranks, the share of pairs that are neighbours is 2 / (n-1).
+and its neighbour's state, for each of the steps k - 1 and k. If two ranks die at the same time,
+state is lost only if they are neighbours. With n ranks, the share of such pairs is 2 / (n-1).
 
 Paper: Zheng, Shi & Kalé, "FTC-Charm++: An In-Memory Checkpoint-Based Fault Tolerant Runtime for
 Charm++ and MPI", 2004. This page is the plain version. The real one, minidl/elastic/buddy.py, adds:

@@ -1,4 +1,4 @@
-"""A compiler: a program on arrays becomes a list of lines, and then a list of fewer lines.
+"""A compiler: a program on arrays becomes a list of lines, and then a shorter list.
 
 1  Trace. The program runs once, with special arrays. An operation on such an array is written into
    a list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it

@@ -14,11 +14,11 @@ In tree 1 rank 0 is the root. The height of any other rank is the number of zero
 binary form. So ranks 1, 3, 5 and 7 have height 0, ranks 2 and 6 have height 1, and rank 4 has
 height 2. The parent of a rank of height h is at the distance 2^h. Two ranks are at this distance.
 The parent is the one whose height is h+1. If n is too small, this rank does not exist. Then take
-the binary form of the rank's number, and change its last 1 to 0. This gives the parent. With 8
+the binary form of the rank's number, and change the last 1 to 0. The result is the parent. With 8
 ranks, the parent of 4 would be 8, which does not exist. So its parent is 0.
 
-If n is even, tree 2 is the mirror image of tree 1. If n is odd, tree 2 is tree 1 with every rank
-moved on by one place, and rank 0 is an inner rank in both trees.
+If n is even, tree 2 is the mirror image of tree 1. If n is odd, rank r+1 has the position in
+tree 2 that rank r has in tree 1. Then rank 0 is an inner rank in both trees.
 
 The depth is log2 n, rounded up. For an array of K bytes all ranks together send 2 (n-1) K, as in
 the ring. An inner rank sends K/2 to its parent and K/2 to each of its two children. In the other

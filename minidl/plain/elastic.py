@@ -10,8 +10,8 @@ ranks are started again. They load the newest snapshot, and go on from its step:
 
 Two conditions make the bits the same. First, a step must depend only on the saved state and on the
 number of the step. The weights, the momentum and the states of random generators are in the state.
-The number tells which samples the step takes. Second, a snapshot must be complete or not exist at
-all, whenever a rank dies:
+The number tells which samples the step takes. Second, a rank may die at any moment. Then a
+snapshot must be complete or not exist at all:
 
     write x.tmp ─► fsync: the bytes are    ─► rename x.tmp to x, ─► fsync of the folder: the new
                    on the disk, not only      in one moment         name is on the disk, too

@@ -62,8 +62,8 @@ def everywhere(t, x):
 
 
 def places(t, choice, counts):
-    """Returns an array (tokens, k). Token i of this rank has an expert as choice j. Entry (i, j) is
-    the place of token i in the queue of this expert.
+    """Returns an array (tokens, k): for token i and its choice j, the position of the token in the
+    queue of the chosen expert.
 
     counts: (n ranks, k, n experts). counts[r, j, e] is the number of tokens of rank r that have
     expert e as choice j."""

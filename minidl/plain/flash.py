@@ -2,9 +2,9 @@
 
 Attention is O = softmax(S) V with S = Q K^T / sqrt(E). S is much larger than Q, K, V and O. Here
 the keys come in blocks, and S exists for one block at a time. A softmax needs two numbers for each
-row: the largest score m, and the sum l of e^(score - m), over ALL keys. Both numbers can be updated
-with every block. So can o, the sum of the values times e^(score - m). If a block has a larger
-maximum m', l and o are scaled down, as if m' had been the maximum from the beginning:
+row: the largest score m, and the sum l of e^(score - m), over ALL keys. Every block updates both
+numbers. It also updates o, the sum of the values times e^(score - m). If a block has a larger
+maximum m', l and o are multiplied by e^(m - m'). Then they are right for the new maximum:
 
     a new block of keys:    m' = max(m, largest new score)
     the sums so far:        l, o  <-  e^(m - m') l,  e^(m - m') o

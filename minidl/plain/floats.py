@@ -1,4 +1,4 @@
-"""Floats: a computer's number has only a few digits, so sums lose digits, and their order matters.
+"""Floats: a computer's number has only a few digits, so sums depend on the order of additions.
 
 A float16 is m * step, where m is an integer of at most 11 bits. The step depends on how large the
 number is:

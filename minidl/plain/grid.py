@@ -1,4 +1,4 @@
-"""Grid: three ways to divide the work at the same time, so each rank has a place on three axes.
+"""Grid: three ways to divide the work at the same time, so each rank has an index on three axes.
 
     8 ranks = 2 tensor x 2 data x 2 pipeline           replica 0     replica 1
 

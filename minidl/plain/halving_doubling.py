@@ -1,4 +1,4 @@
-"""Halving and doubling: an all-reduce with the bytes of the ring in 2 log2 n steps.
+"""Halving and doubling: an all-reduce in 2 log2 n steps, with as many bytes as the ring.
 
     halving     ranks n/2 apart are partners. Each rank keeps one half of its array, sends the other
                 half to its partner, and adds the half that it receives. Then it does the same with

@@ -10,11 +10,11 @@ For an array of K bytes, m nodes and g ranks in each node, a rank sends
 
     inside its node     2 K (g-1) / g        between nodes     2 K (m-1) / (m g)
 
-A flat ring sends the same number of bytes. But it has 2 (gm-1) steps. In each of these steps some
-neighbours are on two different nodes, and all ranks wait for the slow link between them. With three
-stages, they wait for this link in 2 (m-1) steps only.
+In one ring of all ranks, a rank sends the same number of bytes. But this ring has 2 (gm-1) steps.
+In each step some neighbours are on two different nodes, and all ranks wait for the slow link
+between them. With the three stages above, they wait for this link in 2 (m-1) steps only.
 
-A `Group` is a transport between some of the ranks of t. Its ranks have new numbers, 0, 1, 2, ... So
+A `Group` is a transport between some ranks. In the group they have new numbers, 0, 1, 2, ... So
 a function that takes a transport, such as the ring, works in a group as it works with all ranks.
 
 Paper: Mikami et al., "Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash", 2018.
@@ -55,7 +55,7 @@ class Group:
 
 def groups(t, node_size):
     """Returns two groups. The first group has the ranks of this node. The second group has one rank
-    of each node: the rank that has the same place in its node as this rank."""
+    of each node: the rank that has the same position in its node as this rank."""
     place = t.rank % node_size
     first = t.rank - place
     return Group(t, range(first, first + node_size)), Group(t, range(place, t.size, node_size))

@@ -5,8 +5,8 @@ on. In attention (page attention) the new token's query looks at the keys and va
 so far. No token looks at a later token (the causal mask):
 
     token      0    1    2    3 (new)
-    keys      k0   k1   k2   k3          only k3 and v3 are new. The others depend on earlier tokens
-    values    v0   v1   v2   v3          alone, because a token never looks at later ones. So they
+    keys      k0   k1   k2   k3          only k3 and v3 are new. The others depend only on earlier
+    values    v0   v1   v2   v3          tokens, because a token never looks at later ones. So they
                                          do not change: they are kept, and not computed again
     o3 = the mean of v0 v1 v2 v3 with the weights softmax(q3 k0, q3 k1, q3 k2, q3 k3)
 

@@ -1,4 +1,4 @@
-"""Large batches: with more samples in a step, the learning rate grows, and each layer has its own.
+"""Large batches: more samples in a step need a larger learning rate, and each layer has its own.
 
 With many ranks the batch is large. The gradient is a mean over the batch. So with 8 times as many
 samples the gradient is more exact, but its norm does not grow. The same number of samples takes an

@@ -31,8 +31,8 @@ import heapq
 
 
 def join(clicks, labels, window):
-    """Yields (key, 1 or 0) for each click. clicks, labels: [(time, key)], in the order of time.
-    window: how long a click waits for its label."""
+    """Yields (key, label) for each click. The label is 1 if it came in time, otherwise 0. clicks,
+    labels: [(time, key)], in the order of time. window: how long a click waits for its label."""
     # If a click and a label have the same time, the click comes first, because merge compares the
     # words "click" and "label".
     both = heapq.merge([(time, "click", key) for time, key in clicks],

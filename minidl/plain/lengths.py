@@ -19,7 +19,7 @@ padded places are computed and thrown away. Below are four texts a, b, c, d of t
                 first, and put each text into the first row that has room
 
 In a packed row a token must not see another text. So each row comes with the position of every
-token in its text, such as 0 1 2 3 0 1 2. At each 0 a text begins. The mask follows from this.
+token in its text, such as 0 1 2 3 0 1 2. At each 0 a text begins. The positions determine the mask.
 
 Papers: Johnson, "Near-optimal bin packing algorithms", 1973; Krell et al., "Efficient sequence
 packing without cross-contamination", 2021.

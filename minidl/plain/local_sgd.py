@@ -11,15 +11,15 @@
 
 On average the ranks have gone from w to w - d. So d has the sign of a gradient: the loss falls in
 the direction of -d. DiLoCo uses d as a gradient of w, and does one step of SGD with it. Its
-momentum is Nesterov's: the step is d + momentum * m, and not m alone.
+momentum is Nesterov's: the step is d + momentum * m, and not m.
 
 Local SGD is DiLoCo with rate 1 and momentum 0. The sum m contains the d of earlier rounds. With
 this momentum, H can be several hundred.
 
 A rank sends the weights once in H steps. Data parallel training sends gradients of the same size in
-each step. So local SGD sends 1/H of the bytes. The price: each rank follows its own samples only.
-The mean of w0, w1, w2 differs from the weights that one rank with all samples would get. The two
-are equal only with H = 1 and plain SGD.
+each step. So local SGD sends 1/H of the bytes. The price: a step of a rank uses only the rank's own
+samples. The mean of w0, w1, w2 differs from the weights that one rank with all samples would get.
+The two are equal only with H = 1 and plain SGD.
 
 Papers: Stich, "Local SGD Converges Fast and Communicates Little", 2019; Douillard et al., "DiLoCo:
 Distributed Low-Communication Training of Language Models", 2023. This page is the plain version.

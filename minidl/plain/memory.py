@@ -9,9 +9,9 @@
 
     activations     the results that forward keeps for backward. They grow with the batch size. A
                     layer x @ w + b needs x for the gradient of w. A relu needs its result, to know
-                    where it is positive. But this result is the x of the next layer. So a network
-                    whose layers have the sizes n0, n1, ... nL needs the inputs of its L layers. Its
-                    last result, of size nL, is not the input of a layer:
+                    where it is positive. But this result is the x of the next layer. The last
+                    result is not the input of a layer. So a network whose layers have the sizes
+                    n0, n1, ... nL needs only the inputs of its L layers:
 
                     batch * (n0 + n1 + ... + n(L-1))    numbers
 

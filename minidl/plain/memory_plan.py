@@ -1,9 +1,9 @@
 """A memory plan: results of a program that are not needed at the same time share memory.
 
-A line of a program is one operation, or several that were fused (page compiler), and makes one
-result. The result must be kept from the line that makes it to the last line that reads it. These
-lines are the lifetime of the result. Two results whose lifetimes do not overlap may use the same
-place in one large array:
+A line of a program makes one result. A line is one operation, or several operations that were fused
+(page compiler). The result must be kept from the line that makes it to the last line that reads it.
+These lines are the lifetime of the result. Two results whose lifetimes do not overlap may use the
+same place in one large array:
 
     line                  1  2  3  4      size    place
     %1 = ...              ■  ■  .  .      400     0
@@ -32,7 +32,8 @@ from minidl.plain import compiler
 
 
 def lifetimes(lines):
-    """Returns {name: (size, the line that makes it, the last line that reads it)} of a program."""
+    """Returns {name: (size, the line that makes it, the last line that reads it)}
+    for each result of the program."""
     found = {}
     for i, line in enumerate(lines):
         made = line[-1]  # the last step of the line; other lines read only its result

@@ -36,8 +36,8 @@ def broadcast(t, x):
 
 
 def all_reduce(t, x, op=np.add):
-    """Sums x over all ranks, in place. Returns x. With op=np.maximum each element of x becomes the
-    largest of all ranks."""
+    """Sums x over all ranks, in place. Returns x. With op=np.maximum, each element of x becomes
+    the maximum over all ranks."""
     arrays = gather(t, x)
     if t.rank == 0:
         for other in arrays[1:]:

@@ -6,7 +6,7 @@ nodes. A node is a processor with some cores and a part of the memory:
     node 0:  cores 0 1 2 3, memory ─── link ─── node 1:  cores 4 5 6 7, memory
 
 A core reads the memory of its own node fast. It reads the memory of the other node over the link,
-often at half of the speed. If a share f of B bytes is far away, reading the B bytes takes
+often at half of the speed. If a share f of B bytes is on the other node, reading the B bytes takes
 
     time = B ((1 - f) / near + f / far)            near, far: speeds, bytes a second
 

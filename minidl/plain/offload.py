@@ -1,4 +1,4 @@
-"""Offload: the optimizer's data is kept in the host's memory, and its work is done there.
+"""Offload: the host keeps the optimizer's data, and does the optimizer's work.
 
     device   weights (float16) ── forward, backward ──► gradients (float16)
                  ▲                                          │

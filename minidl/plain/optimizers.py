@@ -19,8 +19,8 @@ for all gradients together.
                 the direction does not change, and one bad batch cannot move the weights far
 
     schedule    the lr of each step. It rises in a straight line during the warmup, when the weights
-                are still random. Then it falls along half a cosine. It would reach 0 at step
-                `total`, which comes after the last step
+                are still random. Then it falls along half a cosine. The formula gives 0 at
+                step `total`, but the last step is total - 1
 
 Memory: momentum keeps one number for each weight, Adam keeps two.
 

@@ -7,8 +7,8 @@
 
     together    the server waits for the gradients of all workers, and takes one step with their
                 mean. This is data parallel training. All workers wait for the slowest one
-    in turn     the server takes a step with the gradient of one worker, sends the new weights to
-                that worker alone, and turns to the next one. No worker waits for a mean. But a
+    in turn     the server takes a step with the gradient of one worker, sends the new weights
+                only to that worker, and turns to the next one. No worker waits for a mean. But a
                 gradient is stale: while a worker computed it, every other worker has changed the
                 weights once. With N workers it comes from weights that are N-1 steps old
 

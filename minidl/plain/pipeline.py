@@ -29,8 +29,8 @@ import numpy as np
 
 
 def gpipe(stage, n, m):
-    """Returns the tasks of a stage, with n stages and m micro-batches: a list such as F0 F1 B0
-    B1."""
+    """Returns the tasks of a stage, in order: a list such as F0 F1 B0 B1. n: the number of stages.
+    m: the number of micro-batches."""
     return [f"F{i}" for i in range(m)] + [f"B{i}" for i in range(m)]
 
 

@@ -3,13 +3,13 @@
     A      n x m    this rank's gradient, divided by the number of ranks, plus `owed` (see below)
     Q_old  m x r    the Q of the last step, with columns made orthonormal. It is equal on all ranks
     P      n x r    the sum over ranks of A Q_old: an all-reduce. Its columns are made orthonormal
-    Q      m x r    the sum over ranks of A' P: an all-reduce
+    Q      m x r    the sum over ranks of A' P: an all-reduce. (' swaps rows and columns)
 
     every rank uses P Q' as the mean gradient. It keeps the missing part of its A for the next
     step: owed = A - P P' A
 
-(' swaps rows and columns.) P Q' is P P' (the sum of all A). No other combination of P's columns is
-nearer to the sum, because the columns are orthonormal. One such step turns P towards the r columns
+P Q' is P P' (the sum of all A). No other combination of P's columns is nearer to the sum, because
+the columns are orthonormal. One such step turns P towards the r columns
 from which the sum can be rebuilt best: this is the power method. Gradients change slowly, and the
 next step begins with this Q, so one step is enough each time. The part of A that P cannot rebuild
 is not lost: the rank adds it to its next gradient ("error feedback").

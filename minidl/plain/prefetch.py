@@ -11,7 +11,7 @@ from there:
     thread      load 0 | load 1 | load 2 | load 3 | wait ...
     training             step 0   | step 1   | step 2   | ...         max(L, S) for a batch
 
-The queue has places for n batches. When it is full, the thread waits. Otherwise a fast loader would
+The queue has room for n batches. When it is full, the thread waits. Otherwise a fast loader would
 fill the memory. So at most n + 1 batches are ahead of training: n in the queue, and one that the
 thread holds. The order does not change, because a queue returns the items in the order in which
 they came.
@@ -30,7 +30,7 @@ import threading
 
 
 def prefetch(items, n):
-    """Yields the same items in the same order. A thread takes up to n + 1 items ahead."""
+    """Yields the items in their order. A thread takes up to n + 1 items in advance."""
     ready = queue.Queue(n)
     end = object()  # marks the end, because no item is this object
 

@@ -17,7 +17,7 @@ Then a product of two matrices needs only whole numbers. For one output:
     sum over k of  x_k w_k  =  scale_x scale_w (sum of q_x q_w  -  zero * sum of q_w)
 
 The first sum adds products of 8-bit numbers in 32 bits, without any rounding. The second sum
-corrects for the offset. It depends on the weights alone.
+corrects for the offset. It depends only on the weights.
 
 Paper: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", 2018. This page is the plain version. The real one,

@@ -4,10 +4,10 @@ Each rank has a part of the tokens, and a query q, a key k and a value v for eac
 needs all keys j <= i, and most of these are on other ranks. The keys and values of one rank are a
 block. In each step every block goes to the next rank of the ring. The queries stay on their rank:
 
-    step          0    1    2
-    rank 0 has    0    2    1
-    rank 1 has    1    0    2
-    rank 2 has    2    1    0
+    step                0    1    2
+    rank 0 has block    0    2    1
+    rank 1 has block    1    0    2
+    rank 2 has block    2    1    0
 
 Rank 1 has the queries of part 1. It computes with block 1, then with block 0. It does not use block
 2, because the keys of block 2 come later in the text than the queries of part 1.
@@ -17,7 +17,7 @@ The result for a query is a mean of values with the weights of a softmax:
     o = sum over j of  e^s_j v_j / e^lse         s_j = q k_j / sqrt(width)
     lse = log(sum over j of e^s_j)               "log of the sum of exponentials"
 
-Each block alone gives an o and an lse. Two such pairs, over different keys, become one pair:
+Each block gives one o and one lse. Two such pairs, over different keys, become one pair:
 
     lse = log(e^lse1 + e^lse2)        o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2
 

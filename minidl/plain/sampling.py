@@ -9,7 +9,7 @@ the sum of their probabilities is not small.
                      more alike. Near T = 0 the likeliest token gets all the probability
     top-k            only the k likeliest tokens are kept
     top-p            the likeliest tokens are kept, until the sum of their probabilities reaches p.
-                     So few tokens are kept if the model is sure, and many if it is not
+                     If the model is sure, few tokens are kept, otherwise many
 
     probabilities    0.5  0.25  0.15  0.1
     top-k, k = 3     0.5  0.25  0.15  -       then divided by their sum, 0.9

@@ -1,14 +1,14 @@
 """Shuffle: a new order of the samples in every epoch, divided among any number of ranks.
 
     order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation that depends only on (seed, epoch)
-    dealt like cards      a b c a b c a b c a      rank a has 7 0 8 6, b has 2 4 3, c has 9 1 5
+    rank of the sample    a b c a b c a b c a      rank a has 7 0 8 6, b has 2 4 3, c has 9 1 5
 
 The order is a function of two numbers (page data). So all ranks compute the same order, and send no
-message. Rank r of n takes the places r, r + n, r + 2n, ... Together the ranks see each sample once.
+message. Rank r of n takes the positions r, r + n, r + 2n, ... So each sample is used once.
 
 This also makes the position of a run simple. When each rank has used k samples, the ranks together
-have used the first k * n samples of the order. So one number says how far the whole run is. A
-restarted run divides the rest among its ranks. There may be more or fewer ranks than before:
+have used the first k * n samples of the order. So one number tells how much the whole run has used.
+A restarted run divides the rest among its ranks. There may be more or fewer ranks than before:
 
     used = 3 (one by each rank) 7 2 9 │ 0 4 1 8 3 5 6
     the rest, to two ranks              a b a b a b a

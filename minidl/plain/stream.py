@@ -20,7 +20,7 @@ saved at the same moment:
     both in one file               the file is complete or not written: each record is used once
 
 All work after the last save is lost. Its records are read again. That is right: the saved weights
-were not trained on them. On this page one rank saves, into one file.
+were not trained on these records. On this page one rank saves, into one file.
 
 Paper: Kreps, Narkhede & Rao, "Kafka: a Distributed Messaging System for Log Processing", 2011.
 This page is the plain version. The real one, minidl/data/stream/source.py and
@@ -35,7 +35,8 @@ from minidl.plain.elastic import write
 
 
 def start(rank, n_ranks, log):
-    """Returns {partition: offset of the next record} of this rank. log: a list of partitions."""
+    """Returns {partition: offset of the next record} for the partitions of this rank. log: a list
+    of partitions."""
     return {p: 0 for p in range(rank, len(log), n_ranks)}
 
 

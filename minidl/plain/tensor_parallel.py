@@ -14,8 +14,8 @@ Here h = relu(x A). f and g mark where messages are sent. With one rank they do 
                                     ├──g──► y       rank 0 computes the upper line,
     x ──f──► x A1 ──relu──► h1 B1 ──┘               rank 1 the lower one
 
-relu works on each number alone. So h0 stays on its rank, and nothing is sent between the layers.
-All ranks use x, so the gradient of x is a sum over ranks:
+relu works on each number separately. So h0 stays on its rank, and nothing is sent between the
+layers. All ranks use x, so the gradient of x is a sum over ranks:
 
     f    forward   nothing: all ranks have x       backward   each rank has one term of the
                                                               gradient of x: all-reduce
@@ -53,13 +53,13 @@ def sum_over_ranks(t, x):
 
 
 def f(t, x):
-    """Returns x, and its backward: a function that sums the ranks' terms of the gradient."""
+    """Returns x, and the backward of f: a function that sums the ranks' terms of the gradient."""
     return x, lambda term: sum_over_ranks(t, term)
 
 
 def g(t, term):
-    """Returns the sum of the ranks' terms, and its backward: a function that returns the gradient
-    unchanged."""
+    """Returns the sum of the ranks' terms, and the backward of g: a function that returns the
+    gradient unchanged."""
     return sum_over_ranks(t, term), lambda gy: gy
 
 

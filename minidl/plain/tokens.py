@@ -1,4 +1,4 @@
-"""Tokens: byte pair encoding writes a text with fewer and longer symbols than its bytes.
+"""Tokens: byte pair encoding writes a text with fewer symbols than the text has bytes.
 
 A language model reads numbers, the tokens. Tokens could be bytes (0 to 255), but then a text is
 long. So the most frequent pair of neighbours becomes a new token, again and again:

@@ -2,7 +2,7 @@
 
     x ──► @ w0 + b0 ──► relu ──► @ w1 + b1 ──► scores ──► softmax ──► p ──► loss = -log p[target]
 
-    scores     one number for each class. A row of x is a sample, and a row of scores is its answer
+    scores     one number for each class. A row of x is a sample. Each sample has a row of scores
     softmax    p_c = e^score_c / (sum over classes of e^score): all positive, with the sum 1
     loss       the mean over the samples of -log p[target]. It is 0 if the network is sure and
                right, and log(n) if all n classes have the same probability

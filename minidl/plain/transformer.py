@@ -19,7 +19,7 @@ let gradients pass unchanged. A model has many such blocks.
                    a' = a cos - b sin        b' = b cos + a sin
 
                The dot product of two rotated vectors depends on the difference of their angles. So
-               a score depends on how far apart two tokens are, and not on where they stand.
+               a score depends on how far apart two tokens are, and not on their positions.
 
 In the code a product with a constant matrix turns (a, b) into (-b, a): it exchanges the halves. So
 the code needs only the operations of the page autograd, and each of them has a gradient.

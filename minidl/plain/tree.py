@@ -1,6 +1,6 @@
-"""The binomial tree: a sum, or a copy for all ranks, in log2 n steps instead of n-1.
+"""The binomial tree: reduce or broadcast in log2 n steps, and not in n-1 steps.
 
-    reduce, 8 ranks
+    the steps of a reduce, with 8 ranks
 
     step 0   0 ◄─ 1    2 ◄─ 3    4 ◄─ 5    6 ◄─ 7
     step 1   0 ◄────── 2         4 ◄────── 6
@@ -15,7 +15,7 @@ own array. So in each step half of the remaining ranks finish.
 
 A reduce and a broadcast of K bytes on n ranks take 2 log2 n steps, and each message has K bytes.
 This is best for short arrays: the time of a short message hardly depends on its length. For long
-arrays the ring is better: there a rank sends less than 2K bytes in all.
+arrays the ring is better: there a rank sends less than 2K bytes.
 
 Paper: Thakur, Rabenseifner & Gropp, "Optimization of Collective Communication Operations in MPICH",
 2005. This page is the plain version. The real one, minidl/comm/tree.py, adds: any root, other

@@ -1,9 +1,9 @@
 """Ulysses: attention over a long text, by two exchanges between all ranks.
 
-Each rank has T/n of the T tokens. Most layers look at each token alone. Attention looks at all
-tokens, but at each head alone (page attention). So before attention an exchange gives each rank all
-tokens of some heads. After attention a second exchange gives each rank all heads of its tokens. The
-picture has two ranks, four tokens and two heads. 3b is head b of token 3:
+Each rank has T/n of the T tokens. Most layers compute each token separately. Attention needs all
+tokens, but computes each head separately (page attention). So before attention an exchange gives
+each rank all tokens of some heads. After attention a second exchange gives each rank all heads of
+its tokens. The picture has two ranks, four tokens and two heads. 3b is head b of token 3:
 
     rank 0    0a 0b  1a 1b                 0a 1a 2a 3a                 0a 0b  1a 1b
                             ── exchange ─►              ── exchange ─►
