@@ -158,8 +158,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     settings = [(n, what, f) for n, found in figures.items() for what, f in found.items()]
     bars = [bar(f"{what}, {n} threads: torch / kernel", f["ratio"]["torch"], 1, best=f["best"])
             for n, what, f in settings]

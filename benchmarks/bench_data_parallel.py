@@ -146,8 +146,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars, rows = [], []
     for n, times in figures["times_s"].items():
         by, best = (f(times[OURS], times[THEIRS]) for f in (ratio, best_ratio))

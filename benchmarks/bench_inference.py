@@ -19,7 +19,7 @@
            DynamicQuantizeMatMul
 
     read   only reads a block of memory with the size of the weights. Measured for one image or one
-           token, in the same rounds as the models. No float32 plan can be faster
+           token, in the same rounds as the models. No float32 plan can be faster than this
 
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
 are wall time, which is reliable only on a quiet machine. The plan and its peers are timed in turn.
@@ -434,8 +434,8 @@ def main():
 
 
 def report(figures, n_threads):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars = [bar(f"{name}: plan / onnxruntime", f["ratio"], most(n_threads)[name], at_most=True,
                 best=f["best"]) for name, f in figures.items()]
     peer = "onnxruntime, one thread" if n_threads == 1 else "onnxruntime, two threads"

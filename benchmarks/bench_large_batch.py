@@ -291,8 +291,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     wrong = sum(figures["wrong_bytes"].values())
     bars = [bar("SyncBatchNorm: messages whose bytes differ from the formula", wrong, 0,
                 at_most=True)]

@@ -79,8 +79,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars = [bar(f"counting a message, {what}, us", f["counted_us"], 3, at_most=True)
             for what, f in figures.items()]
     return bars, [row("counting a message in the ledger: simulator and MPI, in a collective and "

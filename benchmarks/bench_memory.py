@@ -313,8 +313,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     kept, again = figures["ledger"]["kept"], figures["ledger"]["recomputed"]
     of_states = [bar(f"{level}: ledger's states - 16 X, bytes", abs(held - 16 * n_params), 0,
                      at_most=True) for level, (held, n_params) in figures["states"].items()]

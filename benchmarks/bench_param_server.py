@@ -176,8 +176,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     wrong = sum(not f["ok"] or not f["ring_ok"] for f in figures["bytes"])
     found = {(f["workers"], f["rule"]): f for f in figures["times"]}
     slow, even = ({rule: figure for (workers, rule), figure in found.items() if workers == which}

@@ -153,8 +153,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars, rows = [], []
     for name, found in figures["all"].items():
         wanted = [bar(f"{name} M parameters: part of the peak", part(found, OURS), PEAK_BAR[name])

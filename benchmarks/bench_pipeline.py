@@ -4,7 +4,7 @@
 
 1. Simulates 1,024 ranks as 128 pipelines of 8 stages with small arrays. It compares a step's
    modelled time, bytes and messages with the closed forms. Then it simulates 1,024 ranks as dp 16 x
-   pp 8 x tp 8. It is a step of a small GPT with 1F1B, and every message is simulated. The
+   pp 8 x tp 8. The ranks run a step of a small GPT with 1F1B, and every message is simulated. The
    modelled time and the bytes are compared with the figures of the planner.
 2. Runs a GPT in 2 stages on 2 MPI ranks, in float32, with every schedule of
    minidl/parallel/model/schedule.py. A rank has one thread. A step includes AdamW. The peers run in
@@ -333,8 +333,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     times, found = figures["seconds"], figures["simulated"]
     wrong = sum(abs(x["modelled_s"] / x["formula_s"] - 1) > 1e-9
                 or (x["n_bytes"], x["messages"]) != (x["bytes_formula"], x["messages_formula"])

@@ -18,21 +18,23 @@ weak scaling. The planner (minidl plan) models a step of gpt2-xl, with 8 texts p
 gradients starts after backward, so the two do not overlap.
 
 2. Context, measured in float32. Causal attention is timed forward and backward. The training step
-of a GPT is timed, too (1 layer, width 64, 2 heads, vocabulary 256, one text, AdamW). First minidl's
-numbers are compared with PyTorch's numbers. These are the results and gradients of attention, and
-the losses of two steps of the GPT.
+of a GPT is timed, too (1 layer, width 64, 2 heads, vocabulary 256, one text, AdamW). First the
+results and gradients of attention, and the losses of two steps of the GPT, are compared with
+PyTorch's.
 
     minidl, torch   medians in ms; minidl and PyTorch are timed in turn
     torch/minidl    the median over the rounds; above 1, minidl is faster
     power           the p for which the time grows like context^p, from the previous length to this
                     length
     activations     MiB that forward saves for backward, at the peak, by memory.record; for torch
-                    the MiB that autograd saves: each storage counts once, parameters do not count
+                    the MiB that autograd saves: each storage counts once, and parameters do not
+                    count
     step            MiB of all new arrays at the peak of the step, without parameters and gradients
 
 Neither library keeps attention's weights, a matrix of context^2 numbers for each head. So the bytes
-must grow like the context. A control keeps the weights: softmax(q k^T) v in plain ops. If the
-length doubles, the ledger must count nearly four times as many bytes for the control.
+must grow like the context. As a control, softmax(q k^T) v is also computed in plain ops, which keep
+these weights. If the length doubles, the ledger must count nearly four times as many bytes for the
+control.
 
 Test: tests/benchmarks/test_scaling.py
 """
@@ -143,7 +145,7 @@ def all_reduce(n, n_elems, reduce):
 
 
 def print_messages(n, found):
-    """Prints the wall time of a message. A ring's messages run in lockstep (lockstep.py)."""
+    """Prints the wall time of a message, for two all-reduces."""
     print()
     for fn in (ring.all_reduce, halving_doubling.all_reduce):
         n_messages = n * FORMULAS[fn](n, 4096 * 4, ALPHA, BETA).messages
@@ -330,8 +332,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     of_ranks, of_context = (part(figures[name]) for name, part in
                             (("ranks", report_ranks), ("context", report_context)))
     return of_ranks[0] + of_context[0], of_ranks[1] + of_context[1]

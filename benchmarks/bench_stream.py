@@ -3,7 +3,7 @@
     python benchmarks/bench_stream.py [--records 30000] [--size 100] [--rounds 7] [--out F.json]
 
 Folder and mock cluster write records of `size` bytes to one partition. A call writes 1,000 records
-if it can take more than one. Then folder and mock cluster read the records from the beginning, in
+if it can write more than one. Then folder and mock cluster read the records from the beginning, in
 batches of 1,000. A record counts as written when it is acknowledged. No write waits for a disk. The
 mock cluster has no disk, and keeps 5 MB of a partition. The folder's records survive the end of the
 process, but not a power failure.
@@ -189,7 +189,8 @@ def bare(records, address):
 
 
 def engine(records, rounds):
-    """Returns (figures, bars, rows) for a log in Kafka, compared with confluent-kafka alone."""
+    """Compares our log in Kafka with confluent-kafka alone: how fast each writes and reads records.
+    Returns (figures, bars, rows), the arguments of common.finish."""
     with broker() as address:
         times = take_turns({"ours": ours(records, address), "bare": bare(records, address)}, rounds)
     figures, bars, rows = {}, [], []

@@ -15,8 +15,9 @@ and each size K of the float32 array:
                       plus the headers of the packets, an acknowledgement for each packet, and SETUP
                       bytes in each round
 
-On the slow link, alpha is half of the shortest measured round trip of one byte. beta comes from the
-link's configured rate without the share of the headers. Inside a host, alpha and beta are measured.
+alpha is the latency of a link, and beta is its time for each byte. On the slow link, alpha is half
+of the shortest measured round trip of one byte. beta comes from the link's configured rate without
+the share of the headers. Inside a host, alpha and beta are measured.
 
 "ring, dealt" puts neighbouring ranks on different hosts, so all its messages cross the bridge.
 """
@@ -224,8 +225,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     sizes, hosts = figures["sizes_kib"], f"{figures['hosts']} hosts x {figures['per_host']} ranks"
     kib, found = max(sizes.items(), key=lambda item: int(item[0]))
     times = [found[name]["times_s"] for name in ("ring", "hierarchical")]

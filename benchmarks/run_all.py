@@ -126,8 +126,8 @@ GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, which people with a GPU send
 
 
 def newest(folder=FOLDER / "results"):
-    """Returns the results that were finished last, or results without benchmarks if there are
-    no such results."""
+    """Returns the results that were finished last. If the folder has none, returns results without
+    benchmarks."""
     return last(set(folder.glob("*.json")) - set(folder.glob(GPU_DAY))) or {"benchmarks": {}}
 
 

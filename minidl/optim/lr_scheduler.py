@@ -42,8 +42,8 @@ class LRScheduler:
 
         value(initial_lr, step)      -> lr at a step, counted from 0
 
-    If the lr depends on the lr of the previous step, the subclass also writes `first` and
-    `after`."""
+    If the lr depends on the lr of the previous step, the subclass also writes the methods first()
+    and after()."""
 
     # False if PyTorch's schedule of this name refuses a group that is added later. minidl accepts
     # such a group, but only if the group has an initial_lr.

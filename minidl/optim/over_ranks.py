@@ -1,4 +1,4 @@
-"""One norm and one decision to skip, for gradients that are divided among several ranks.
+"""The norm of gradients that are divided among several ranks, and the decision to skip a step.
 
     rank 0   [ block 0 of w ]  [ expert 0 ]  [ whole b ]
     rank 1   [ block 1 of w ]  [ expert 1 ]  [ whole b ]
