@@ -1,4 +1,4 @@
-"""How fast is the chosen all-reduce, compared with MPI's own and with PyTorch's gloo?
+"""How fast is the all-reduce that minidl chooses, compared with MPI_Allreduce and PyTorch's gloo?
 
     python benchmarks/bench_all_reduce.py [--quick] [--ranks 2 4] [--kib 64 1024] [--out F.json]
 

@@ -1,4 +1,4 @@
-"""How much time does gradient compression save, what does it cost, and how fast is PyTorch's?
+"""How much time does gradient compression save, what does it cost, and how fast is PyTorch?
 
     python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 256] [--out F]
 

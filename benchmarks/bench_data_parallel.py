@@ -14,8 +14,8 @@ A check runs first, for three steps. On every rank minidl's losses must equal Py
 differ from the losses of a rank that trains alone. After these steps all ranks must hold the same
 weights, bit by bit.
 
-    minidl, PyTorch DDP       DataParallel over MPI; DDP over gloo, which needs no copy of the
-                              gradients, because of gradient_as_bucket_view=True
+    minidl, PyTorch DDP       DataParallel over MPI; DDP over gloo. DDP does not copy the gradients
+                              (gradient_as_bucket_view=True)
     ..., alone                the same step without messages, at the same time on all ranks
     median ms, min, max       over the rounds
     / PyTorch                 the median over the rounds of (minidl's time / PyTorch's time)

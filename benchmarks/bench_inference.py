@@ -12,8 +12,8 @@
     cnn    3 times (convolution, batch norm, relu) with poolings between them, then linear;
            28 x 28 images, batches of 1 and 32
     gpt    4 layers, width 256, 8 heads. "gpt 256": the logits of a text of 256 tokens. "gpt step":
-           one more token after 128 tokens, with a cache of keys and values. Only eager computes the
-           whole text again
+           one more token after 128 tokens, with a cache of keys and values. Of the peers, only
+           eager computes the whole text again
     int8   a linear layer, 1024 x 1024, in 8-bit integers, for 64 and for 256 rows of x. x is
            quantised at run time. Here eager is the plan in float32, and ort uses
            DynamicQuantizeMatMul
@@ -24,9 +24,9 @@
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
 are wall time, which is reliable only on a quiet machine. The plan and its peers are timed in turn.
 Before each measurement there is a pause. In this pause the threads of the previous measurement fall
-asleep. Then a first call wakes the threads for the next measurement. Figures are medians. onnx's
-helper functions build onnxruntime's model from the traced graph. The attention in this model is
-onnxruntime's fused operator.
+asleep. Then a first call wakes the threads for the next measurement. The table shows medians.
+onnx's helper functions build onnxruntime's model from the traced graph. The attention in this model
+is onnxruntime's fused operator.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_kernels.py [--threads 1 2] [--repeats 9] [--quick] [--out FILE]
 
-    compile  compiles every kernel of kernels/ alone and without a cache, as its first launch does.
-             The figure is the processor time of this process and of the compiler, in seconds. A
-             user waits this long if a core is free
+    compile  compiles the kernels of kernels/ one at a time, without a cache, as a first launch
+             does. The result is the processor time of this process and of the compiler, in seconds.
+             A user waits this long if a core is free
     runner   times three cases. The first is loading a compiled kernel from the cache on the disk,
              in a new process. The second is launching a kernel with four arrays and a number. The
              third is layer norm with barriers: 256 CUDA threads share a row of 1,024 columns, and
@@ -12,7 +12,7 @@
     add3     out = a + b + c. This moves 16 bytes per element: three reads and a write of 4
              bytes. The bound is the time of a copy that moves the same number of bytes
 
-Peers run in the same rounds (common.py). Figures are medians. Ratios are medians over the rounds.
+Peers run in the same rounds (common.py). Times are medians. Ratios are medians over the rounds.
 """
 
 import argparse

@@ -9,7 +9,7 @@ It is measured in CPU time, which a busy machine disturbs less. The time to ente
 profiler does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl
 always records. profile(memory=True), which counts every array by its kind, is measured, too.
 
-A step takes half a second, and varies by more than either profiler costs. So the two profilers are
+A step takes half a second. Its time varies by more than a profiler costs. So the two profilers are
 also compared on a small GPT with width 32, context 32 and batch 2. This GPT has as many operators
 and spans as the first GPT. Its step takes about 5 ms, so the cost is visible. The cost is the
 difference (with - without), in ms per step.

@@ -103,7 +103,7 @@ def options():
 
 
 def in_ranks(args):
-    """Returns the figures of the first part. Its process ends afterwards and frees the memory."""
+    """Returns the results of the first part. Its process ends afterwards and frees the memory."""
     print(f"\n{'ranks':>5} {'array':>12}  {'all-reduce':37}{'modelled us':>12}{'formula us':>12}"
           f"{'ratio - 1':>10}{'wall s':>8}")
     found = {array: {} for array in ARRAYS}
@@ -155,9 +155,9 @@ def print_messages(n, found):
 
 
 def weak_scaling(ranks):
-    """Returns {ranks: {"dp": ..., "best": ..., "plan": ...}}, all modelled. "dp": the efficiency of
-    data parallelism alone. "best": the efficiency of the best division. "plan": the name of this
-    division."""
+    """Returns {ranks: {"dp": ..., "best": ..., "plan": ...}}, all modelled. "dp": the efficiency
+    with only data parallelism. "best": the efficiency of the best division. "plan": the name of
+    this division."""
     print(f"\nweak scaling, gpt2-xl, {TEXTS} texts a rank, modelled; {NODE} ranks a node\n"
           f"{'ranks':>5}{'dp alone':>10}{'best':>10}   division")
     alone, _ = modelled_step(1)
@@ -171,7 +171,7 @@ def weak_scaling(ranks):
 
 
 def modelled_step(n):
-    """Returns (the plan with data parallelism alone, the best plan) for n ranks."""
+    """Returns (the plan with only data parallelism, the best plan) for n ranks."""
     links = links_text.parse(NET.format(max(1, n // NODE)), n)
     task = planner.Task(n, links, 80e9, planner.MODELS["gpt2-xl"], batch=TEXTS * n)
     tried = planner.candidates(task, n, 1, 1, Network(links, n))
@@ -183,7 +183,7 @@ def modelled_step(n):
 
 
 def in_context(args):
-    """Returns the figures of the second part. Needs the environment that `minidl run` sets."""
+    """Returns the results of the second part. Needs the environment that `minidl run` sets."""
     import_torch().set_num_threads(args.threads)
     found = {}
     for what, make in ((ATTENTION, attention), (GPT, partial(gpt, args.threads))):
@@ -215,7 +215,7 @@ def in_turns(steps, same, args):
 
 
 def show(length, found, before):
-    """Prints one line of the table. before: (length, figures) of the line above."""
+    """Prints one line of the table. before: (length, results) of the line above."""
     times, sizes = found["times"], found["bytes"]
     powers = [power(before[0], before[1]["times"][name], length, times[name]) if before else
               math.nan for name in (OURS, TORCH)]
@@ -290,8 +290,8 @@ def gpt(n_threads, length):
 
 
 def bytes_of(step, model=None):
-    """Returns two figures from the ledger of one step. "activations": the bytes saved for backward,
-    with the inputs. "step": the bytes of all new arrays at the peak."""
+    """Returns two numbers of bytes, counted by the ledger in one step. "activations": the bytes
+    saved for backward, with the inputs. "step": the bytes of all new arrays at the peak."""
     with memory.record(model) as ledger:
         result = step()
     del result

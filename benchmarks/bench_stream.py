@@ -8,13 +8,13 @@ batches of 1,000. A record counts as written when it is acknowledged. No write w
 mock cluster has no disk, and keeps 5 MB of a partition. The folder's records survive the end of the
 process, but not a power failure.
 
-The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone. To
-write, confluent-kafka produces and flushes. To read, it consumes and takes the values. The figure
-is the CPU time of this process, because the broker (a mock in its own process) may be the slower
-side. Our log adds times, offsets, arrays and named errors. Each peer reads the partition PASSES
-times from the beginning. One pass is not enough, because it takes only 20 ms. Another thread
-makes the connection's first fetches, sometimes before the measured time and sometimes in it.
-The peer is left out if it is not installed (pip install confluent-kafka).
+The second part compares minidl's log in Kafka (minidl.data.stream.kafka) with confluent-kafka
+without minidl. To write, confluent-kafka produces and flushes. To read, it consumes and takes the
+values. The CPU time of this process is compared. Its wall time also depends on the broker, a mock
+cluster in another process. Our log adds times, offsets, arrays and named errors. Each peer reads
+the partition PASSES times from the beginning. One pass is not enough, because it takes only 20 ms.
+Another thread makes the connection's first fetches, sometimes before the measured time and
+sometimes in it. The peer is left out if it is not installed (pip install confluent-kafka).
 """
 
 import argparse
@@ -154,7 +154,7 @@ def ours(records, address):
 
 
 def bare(records, address):
-    """Returns the same as ours(), for confluent-kafka alone."""
+    """Returns the same as ours(), for confluent-kafka without minidl."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     def run():
@@ -189,8 +189,8 @@ def bare(records, address):
 
 
 def engine(records, rounds):
-    """Compares our log in Kafka with confluent-kafka alone: how fast each writes and reads records.
-    Returns (figures, bars, rows), the arguments of common.finish."""
+    """Times minidl's log in Kafka, and confluent-kafka without minidl, while they write and read
+    the same records. Returns (figures, bars, rows), the arguments of common.finish."""
     with broker() as address:
         times = take_turns({"ours": ours(records, address), "bare": bare(records, address)}, rounds)
     figures, bars, rows = {}, [], []

@@ -83,7 +83,7 @@ def algorithms(t, hosts):
 
 
 def measure(args):
-    """Runs on each rank under mpiexec. Rank 0 writes the figures of all ranks."""
+    """Runs on each rank under mpiexec. Rank 0 writes the results of all ranks."""
     t = world()
     links = measure_links(t, args)
     ledger = Ledger(t)

@@ -3,7 +3,7 @@
     python benchmarks/bench_train_step.py [--threads 2] [--repeats 15] [--device cuda]
                                           [--out FILE.json]
 
-Three variants are compared: minidl with its kernels, minidl with NumPy alone, and PyTorch. All have
+Three variants are compared: minidl with its kernels, minidl with only NumPy, and PyTorch. All have
 the same model and weights, a batch of 8 and AdamW, in float32. The model has 4 layers, width 256, 8
 heads, context 256 and vocabulary 256. First their losses are compared. Then the variants are timed
 in turn, in blocks of three steps. So a change of the machine's speed affects all variants. In each

@@ -64,7 +64,7 @@ def gpu():
 
 
 def versions():
-    """Returns {package: version} of the installed packages that the figures depend on."""
+    """Returns {package: version} of the installed packages that the results depend on."""
     found = {}
     for name in ("torch", "mpi4py", "mpich"):
         try:
@@ -145,9 +145,10 @@ def take_turns(contestants, repeats, warm_up=1):
     function that does some work and returns its time}.
 
     All functions run once per round, in a random order that is the same on all ranks. So a change
-    of the machine's speed affects all functions. A function also runs after a different function
-    in each round, because the threads of the last function may still be awake. `ratio` compares
-    figures of the same round. warm_up: the number of rounds before the first round that counts.
+    of the machine's speed affects all functions. The threads of a function may still be awake when
+    the next function starts. With a random order this slows down all functions, not always the same
+    one. `ratio` compares times of the same round. warm_up: the number of rounds before the first
+    round that counts.
     """
     if ONE_ROUND:
         repeats, warm_up = 1, 0
@@ -306,7 +307,7 @@ def on_ranks(n, *command, python=sys.executable, **environ):
 
 
 def write_figures(figures, path):
-    """Writes the figures as JSON to the file `path`. measured() reads this file."""
+    """Writes the measurements as JSON to the file `path`. measured() reads this file."""
     Path(path).write_text(json.dumps(figures))
 
 
@@ -334,7 +335,7 @@ def start_gloo(t):
 
 def bar(what, figure, wanted, at_most=False, best=None):
     """Returns a bar: a measured number with its goal. The goal is at least `wanted`, or at most
-    `wanted` if at_most is True. best: the same figure, computed from the shortest measured
+    `wanted` if at_most is True. best: the same number, computed from the shortest measured
     times."""
     met = figure <= wanted if at_most else figure >= wanted
     return dict(what=what, figure=figure, best=best, wanted=wanted, at_most=at_most, met=bool(met))
@@ -359,7 +360,8 @@ def number(x):
 
 
 def span(figures):
-    """Returns the smallest and the largest figure: '1.04 to 13.7', or '1.04' if they are equal."""
+    """Returns the smallest and the largest number as a text: '1.04 to 13.7'. If they are equal,
+    returns only one: '1.04'."""
     least, largest = number(min(figures)), number(max(figures))
     return least if least == largest else f"{least} to {largest}"
 
