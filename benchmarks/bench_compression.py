@@ -15,7 +15,7 @@
    with matrices of the same rank. In minidl and in PyTorch, the first two steps of PowerSGD are
    dense. Later steps give the same results in minidl and in PyTorch if they begin with the same Q
    (tests/parallel/data/test_powersgd.py).
-5. Trains a small GPT with each method, and divides its final loss by the final loss of dense
+5. Trains a small GPT with each method, and divides the final loss by the final loss of dense
    training. The GPT learns the standard library's text with AdamW, on 4 simulated ranks, for three
    seeds. DGC is compared with a dense run of its own. Both use SGD, a smaller GPT and four times as
    many steps. At a sparsity of 99 % DGC sends an element only every 100 steps on average, and at

@@ -22,7 +22,7 @@
            token, in the same rounds as the models. No float32 plan can be faster than this
 
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
-are wall time, which is reliable only on a quiet machine. The plan and its peers are timed in turn.
+are wall time, which is reliable only on a quiet machine. The plan and the peers are timed in turn.
 Before each measurement there is a pause. In this pause the threads of the previous measurement fall
 asleep. Then a first call wakes the threads for the next measurement. The table shows medians.
 onnx's helper functions build onnxruntime's model from the traced graph. The attention in this model

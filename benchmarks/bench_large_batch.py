@@ -7,8 +7,8 @@
    SyncBatchNorm divided by the time with batch norm.
 2. Times a GPT's step on 4 MPI ranks. Messages are slowed down to a link of 100 Mbit/s and 1 ms. C
    is the time of a step that sends nothing. D is the time that data parallelism adds. A method that
-   averages only every H steps sends 1/H of the bytes, so its step could take C + D/H. The goal is
-   90 % of the speed-up (C + D) / (C + D/H).
+   averages only every H steps sends 1/H of the bytes. So a step of this method could take C + D/H.
+   The goal is 90 % of the speed-up (C + D) / (C + D/H).
 3. Models the times of steps in the simulator, with D = 20 C. DiLoCo with H = 32 must be at least 8
    times as fast as data parallelism. Then a small GPT (small_gpt.py) trains for 256 steps. Data
    parallelism does the first half of the steps, and local SGD or DiLoCo the second half. The final

@@ -11,7 +11,7 @@ always records. profile(memory=True), which counts every array by its kind, is m
 
 A step takes half a second. Its time varies by more than a profiler costs. So the two profilers are
 also compared on a small GPT with width 32, context 32 and batch 2. This GPT has as many operators
-and spans as the first GPT. Its step takes about 5 ms, so the cost is visible. The cost is the
+and spans as the GPT above. Its step takes about 5 ms, so the cost is visible. The cost is the
 difference (with - without), in ms per step.
 
 The last part measures the cost when no profile runs. It looks for methods that a profile has

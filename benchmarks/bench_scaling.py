@@ -103,7 +103,8 @@ def options():
 
 
 def in_ranks(args):
-    """Returns the results of the first part. Its process ends afterwards and frees the memory."""
+    """Returns the results of the first part. The process that calls in_ranks() ends afterwards, so
+    its memory is freed."""
     print(f"\n{'ranks':>5} {'array':>12}  {'all-reduce':37}{'modelled us':>12}{'formula us':>12}"
           f"{'ratio - 1':>10}{'wall s':>8}")
     found = {array: {} for array in ARRAYS}
@@ -301,7 +302,7 @@ def bytes_of(step, model=None):
 
 
 def control_bytes(length):
-    """Returns the bytes of the activations of an attention that keeps its weights."""
+    """Returns the bytes that attention saves for backward if it keeps its weights."""
     x = np.ones((1, HEADS, length, WIDTH // HEADS), np.float32)
 
     def run():

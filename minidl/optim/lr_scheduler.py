@@ -361,9 +361,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class _WithMomentum(LRScheduler):
-    """A schedule of the lr, and with cycle_momentum also of the momentum (Adam's first beta). As in
-    PyTorch, the limits of these numbers are stored in the optimizer's groups. So two such schedules
-    of one optimizer share their limits."""
+    """A schedule of the lr. With cycle_momentum it also sets the momentum (Adam's first beta). As
+    in PyTorch, the limits of these numbers are stored in the optimizer's groups. So two such
+    schedules of one optimizer share their limits."""
 
     may_join = False
 

@@ -1,4 +1,4 @@
-"""Writes one trace of all ranks, for ui.perfetto.dev or chrome://tracing, and lists its rules.
+"""Writes one trace of all ranks, for ui.perfetto.dev or chrome://tracing.
 
     {"traceEvents": [...], "otherData": {"minidl": the dict of summary.py}}
 
