@@ -122,8 +122,8 @@ def reduce_and_check(t, name, reduce, x):
 
 
 def one_round(t, ledger, args, reduce, x, counts):
-    """Returns the slowest rank's seconds. Adds the bytes sent between hosts to `counts`: counts[0]
-    is for the ledger's bytes, counts[1] for the bridge's bytes."""
+    """Runs one all-reduce. Returns the slowest rank's seconds. Adds the bytes sent between hosts to
+    `counts`: counts[0] is for the ledger's bytes, counts[1] for the bridge's bytes."""
     my_host = t.rank // args.per_host
     others = [rank for rank in range(t.size) if rank // args.per_host != my_host]
     x[:] = 1

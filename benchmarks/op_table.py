@@ -99,8 +99,8 @@ def bars_of(figures, goals):
 
 
 def rows_of(figures, bars, questions):
-    """Yields a row for each question and peer, over all sizes, shapes and threads. questions:
-    {question: the ops that it is about}."""
+    """Yields a row for each question and peer. A row covers all sizes, shapes and numbers of
+    threads. questions: {question: the ops that it is about}."""
     for question, ops in questions.items():
         for peer, name in PEERS.items():
             about = [b for op in ops for b in bars[op] if f": {peer} /" in b["what"]]
