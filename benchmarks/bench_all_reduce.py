@@ -1,4 +1,4 @@
-"""How fast is the chosen all-reduce, compared with MPI's own and with PyTorch's gloo?
+"""How fast is the all-reduce that minidl chooses, compared with MPI_Allreduce and PyTorch's gloo?
 
     python benchmarks/bench_all_reduce.py [--quick] [--ranks 2 4] [--kib 64 1024] [--out F.json]
 
@@ -143,8 +143,8 @@ def size_of(kib):
 
 
 def figures_of(times, chosen):
-    """Returns the medians and the ratios of one size. chosen: the algorithm that select.all_reduce
-    chose."""
+    """Returns the functions' median times and ratios for one size, a dict. chosen: the algorithm
+    that select.all_reduce chose."""
     peers = [name for name in times if name != OURS]
     return {"chosen": chosen, "rounds": len(times[OURS]),
             "median_s": {name: statistics.median(values) for name, values in times.items()},
@@ -161,9 +161,9 @@ def show(n, kib, found):
 
 
 def run_all(python, args):
-    """Measures all numbers of ranks with one MPI, and prints a table for each number. Returns a
-    list with a dict of the figures for each number of ranks. python: the interpreter that runs the
-    ranks. It selects the MPI (common.on_ranks)."""
+    """Measures with each number of ranks in args.ranks, and prints a table for each. Returns a list
+    with one dict of results for each number of ranks. python: the interpreter that runs the ranks.
+    It selects the MPI (common.on_ranks)."""
     runs = []
     for n in args.ranks:
         run = on_ranks(n, __file__, "--kib", *args.kib, "--seconds", args.seconds, python=python)
@@ -216,8 +216,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar (common.py) is a measured number together with its goal, the
-    number that it should reach. A row is a line of the table in docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars, rows = [], []
     for run in figures["runs"]:
         where = f"{run['mpi']}, {run['ranks']} ranks"

@@ -13,8 +13,8 @@ are the three thirds of one projection, as in a transformer:
 
 GFLOP/s count only the operations of the products. For B texts of L tokens and H heads of width E,
 these are 4 B H L^2 E in forward and 10 B H L^2 E in backward. The four functions are timed in turn.
-Figures are medians in ms. A ratio divides two times of one round. The table shows the ratio's
-median over the rounds.
+Times are medians in ms. A ratio divides two times of one round. The table shows the ratio's median
+over the rounds.
 """
 
 import argparse
@@ -158,8 +158,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     settings = [(n, what, f) for n, found in figures.items() for what, f in found.items()]
     bars = [bar(f"{what}, {n} threads: torch / kernel", f["ratio"]["torch"], 1, best=f["best"])
             for n, what, f in settings]

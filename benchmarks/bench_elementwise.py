@@ -238,8 +238,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars = bars_of(figures, GOALS)
     return sum(bars.values(), []), list(rows_of(figures, bars, QUESTIONS))
 

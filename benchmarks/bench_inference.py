@@ -12,21 +12,21 @@
     cnn    3 times (convolution, batch norm, relu) with poolings between them, then linear;
            28 x 28 images, batches of 1 and 32
     gpt    4 layers, width 256, 8 heads. "gpt 256": the logits of a text of 256 tokens. "gpt step":
-           one more token after 128 tokens, with a cache of keys and values. Only eager computes the
-           whole text again
+           one more token after 128 tokens, with a cache of keys and values. Of the peers, only
+           eager computes the whole text again
     int8   a linear layer, 1024 x 1024, in 8-bit integers, for 64 and for 256 rows of x. x is
            quantised at run time. Here eager is the plan in float32, and ort uses
            DynamicQuantizeMatMul
 
     read   only reads a block of memory with the size of the weights. Measured for one image or one
-           token, in the same rounds as the models. No float32 plan can be faster
+           token, in the same rounds as the models. No float32 plan can be faster than this
 
 With one thread, times are CPU time, which a busy machine disturbs less. With more threads, times
-are wall time, which is reliable only on a quiet machine. The plan and its peers are timed in turn.
+are wall time, which is reliable only on a quiet machine. The plan and the peers are timed in turn.
 Before each measurement there is a pause. In this pause the threads of the previous measurement fall
-asleep. Then a first call wakes the threads for the next measurement. Figures are medians. onnx's
-helper functions build onnxruntime's model from the traced graph. The attention in this model is
-onnxruntime's fused operator.
+asleep. Then a first call wakes the threads for the next measurement. The table shows medians.
+onnx's helper functions build onnxruntime's model from the traced graph. The attention in this model
+is onnxruntime's fused operator.
 """
 
 import argparse
@@ -434,8 +434,8 @@ def main():
 
 
 def report(figures, n_threads):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars = [bar(f"{name}: plan / onnxruntime", f["ratio"], most(n_threads)[name], at_most=True,
                 best=f["best"]) for name, f in figures.items()]
     peer = "onnxruntime, one thread" if n_threads == 1 else "onnxruntime, two threads"

@@ -1,4 +1,4 @@
-"""Is loading fast enough for training? Compares minidl, grain and PyTorch with the shortest time.
+"""Is loading fast enough for training? Peers: the shortest possible time, grain and PyTorch.
 
     python benchmarks/bench_input.py [--rounds 3] [--items 30] [--out F.json]
 
@@ -6,9 +6,9 @@ An item is a batch that takes L seconds to load. A step of S seconds follows eac
 sleeps, because the CPU waits while a GPU computes. There are four kinds of loading. One waits for a
 disk (sleep), one computes outside Python's lock (zlib), and one does both. The last kind holds the
 lock (a loop in Python). It is there only for comparison, because more threads cannot speed it up.
-The bound, the shortest time of a step, is the formula of minidl/data/prefetch.py, with L, L_cpu and
-S as measured here. L_cpu is the part of L in which the CPU works, and L_io = L - L_cpu is the part
-in which it waits:
+L_cpu is the part of L in which the CPU works. In the other part, L_io = L - L_cpu, the CPU waits.
+L, L_cpu and S are measured here. The bound is the shortest possible time of a step, by the formula
+of minidl/data/prefetch.py:
 
     max(L_io / k, L_cpu / cores, S) with k workers, max(L, S) with one worker
 
@@ -188,8 +188,8 @@ def main():
 
 
 def of_lengths(sizes):
-    """Yields (name, measured waste, waste by the formula). Waste is the share of padding in batches
-    of texts of these sizes."""
+    """Yields (name, measured waste, waste by the formula). sizes: the lengths of texts. Waste is
+    the share of padding in batches of these texts."""
     for pool in (1, 50):
         batches = lengths.pools(sizes, batch_size=32, pool=pool)(0)
         yield (f"waste, sorted pools of {pool} batches", lengths.waste(sizes, batches),

@@ -2,17 +2,17 @@
 
     python benchmarks/bench_kernels.py [--threads 1 2] [--repeats 9] [--quick] [--out FILE]
 
-    compile  compiles every kernel of kernels/ alone and without a cache, as its first launch does.
-             The figure is the processor time of this process and of the compiler, in seconds. A
-             user waits this long if a core is free
-    runner   times three cases. The first is loading a kernel from the cache in a new process. The
-             second is launching a kernel with four arrays and a number. The third is layer norm
-             with barriers: 256 CUDA threads share a row of 1,024 columns, and each CUDA thread is a
-             fibre
+    compile  compiles the kernels of kernels/ one at a time, without a cache, as a first launch
+             does. The result is the processor time of this process and of the compiler, in seconds.
+             A user waits this long if a core is free
+    runner   times three cases. The first is loading a compiled kernel from the cache on the disk,
+             in a new process. The second is launching a kernel with four arrays and a number. The
+             third is layer norm with barriers: 256 CUDA threads share a row of 1,024 columns, and
+             each CUDA thread is a fibre
     add3     out = a + b + c. This moves 16 bytes per element: three reads and a write of 4
              bytes. The bound is the time of a copy that moves the same number of bytes
 
-Peers run in the same rounds (common.py). Figures are medians. Ratios are medians over the rounds.
+Peers run in the same rounds (common.py). Times are medians. Ratios are medians over the rounds.
 """
 
 import argparse
@@ -67,9 +67,10 @@ def cold_compile(path, name, defines):
 
 
 def runner(repeats):
-    """Returns {name: [seconds of each round]} for three cases. The first is a load from the cache
-    in a new process. The second is a launch. The third is one row of layer norm. The second
-    rung computes the row with a block of 256 CUDA threads. One CPU thread runs the whole block."""
+    """Returns {name: [seconds of each round]} for three cases. "cached load" loads a compiled
+    kernel from the cache on the disk, in a new process. "launch" launches add3. "fibre row"
+    computes one row of layer norm by rung 2, whose blocks have 256 CUDA threads. One CPU thread
+    runs the whole block."""
     code = (
         "import time, minidl.cuda as cuda; from minidl.cuda.host import cpu\n"
         "cpu.runtime()\n"  # loads the runner, which all kernels share
@@ -153,8 +154,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     slowest = max(s for times in figures["compile_s"].values() for s in times.values())
     bars = [bar("cold compile of the slowest kernel, s", slowest, 0.6, at_most=True)]
     rows = [row("a kernel: cold compile of the slowest", "", f"{number(slowest)} s", bars)]

@@ -3,18 +3,18 @@
     python benchmarks/bench_large_batch.py [--repeats 3] [--net 100Mbit,1ms] [--out FILE.json]
 
 1. SyncBatchNorm: the bytes of a layer's forward and backward on 2, 4 and 8 simulated ranks must
-   equal the formula. Then a small CNN's step is timed on 2 MPI ranks. The figure is the time with
+   equal the formula. Then a small CNN's step is timed on 2 MPI ranks. The result is the time with
    SyncBatchNorm divided by the time with batch norm.
 2. Times a GPT's step on 4 MPI ranks. Messages are slowed down to a link of 100 Mbit/s and 1 ms. C
    is the time of a step that sends nothing. D is the time that data parallelism adds. A method that
-   averages only every H steps sends 1/H of the bytes, so its step could take C + D/H. The goal is
-   90 % of the speed-up (C + D) / (C + D/H).
+   averages only every H steps sends 1/H of the bytes. So a step of this method could take C + D/H.
+   The goal is 90 % of the speed-up (C + D) / (C + D/H).
 3. Models the times of steps in the simulator, with D = 20 C. DiLoCo with H = 32 must be at least 8
    times as fast as data parallelism. Then a small GPT (small_gpt.py) trains for 256 steps. Data
    parallelism does the first half of the steps, and local SGD or DiLoCo the second half. The final
-   loss is divided by the final loss of data parallelism alone. The mean of this ratio over 3 seeds
-   must be at most 1.02. Local SGD has H = 8 and momentum SGD. DiLoCo has H = 32, AdamW, and an
-   outer momentum of 0.5, because there are only four rounds.
+   loss is divided by the final loss of a run with only data parallelism. The mean of this ratio
+   over 3 seeds must be at most 1.02. Local SGD has H = 8 and momentum SGD. DiLoCo has H = 32,
+   AdamW, and an outer momentum of 0.5, because there are only four rounds.
 4. Times a round of local SGD (H = 8 steps) on 2 ranks without a slower link. PyTorch runs the same
    round in the same processes: DDP's post_localSGD hook with PeriodicModelAverager over gloo.
 
@@ -60,8 +60,8 @@ def options():
 
 
 def wrong_bytes(t):
-    """Returns how many figures on this rank differ from the formula. The figures are the bytes that
-    a layer sends in forward and in backward, for layers with 1, 3 and 64 channels."""
+    """Counts the bytes that this rank sends in forward and in backward, for layers with 1, 3 and 64
+    channels. Returns how many of these six counts differ from the formula."""
     wrong = 0
     for C in (1, 3, 64):
         ledger = Ledger(t)
@@ -76,8 +76,8 @@ def wrong_bytes(t):
 
 
 def cnn_steps(t):
-    """Returns {name: a function without arguments that does one training step} for a CNN under
-    DataParallel, with batch norm and with SyncBatchNorm."""
+    """Returns {name: a function without arguments}. The function does one training step of a CNN
+    under DataParallel. One CNN has batch norm, the other has SyncBatchNorm."""
     def make(convert):
         minidl.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
@@ -291,8 +291,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     wrong = sum(figures["wrong_bytes"].values())
     bars = [bar("SyncBatchNorm: messages whose bytes differ from the formula", wrong, 0,
                 at_most=True)]

@@ -5,9 +5,9 @@
 This benchmark needs no GPU. It records the launches of a GPT's training step (4 layers, AdamW) on
 the CPU: kernel, grid, block, arguments. Then it repeats these launches through minidl's code for a
 GPU. Stand-ins replace CuPy's arrays, and an empty function replaces the kernel. So only minidl's
-Python code is measured, without the time of CuPy and the driver. In an earlier version, kernels did
-not cache the results of look-ups. On a 2-core Xeon, a launch of add3 then took 28.7 us, and a
-launch of the step took 42.7 us on average (BEFORE_US). The whole step took 2475 us.
+Python code is measured, without the time of CuPy and the driver. In an earlier version, a kernel
+did not cache what it needs for a launch. On a 2-core Xeon, a launch of add3 then took 28.7 us, and
+a launch of the step took 42.7 us on average (BEFORE_US). The whole step took 2475 us.
 """
 
 import argparse

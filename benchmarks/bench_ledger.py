@@ -4,8 +4,9 @@
 
 A rank sends itself four floats by `sendrecv`, two messages per call, in the simulator and on MPI in
 one process. Three transports are timed in turn: without a ledger, with a ledger, and with a ledger
-that is off. Each transport is measured in two cases. A collective looks up its line in the ledger
-once. In point-to-point communication each message looks up its line.
+that is off. Each transport is measured in two cases. The ledger counts messages for each line of
+the user's code. A collective looks up this line once. In point-to-point communication the line is
+looked up for each message.
 """
 
 import argparse
@@ -79,8 +80,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars = [bar(f"counting a message, {what}, us", f["counted_us"], 3, at_most=True)
             for what, f in figures.items()]
     return bars, [row("counting a message in the ledger: simulator and MPI, in a collective and "

@@ -3,34 +3,35 @@
     python benchmarks/bench_memory.py [--blocks 16] [--rows 16] [--segments 4] [--out FILE.json]
 
 Measures one training step of a GPT in fp32 with AdamW. The ledger's bytes are compared with four
-figures:
+other numbers:
 
     16 bytes per parameter
     the activations that memory/predict.py predicts from batches of one row and of two rows
     tracemalloc, which counts allocations by Python's objects
-    the process's peak resident memory (VmHWM), in a new process for every figure
+    the process's peak resident memory (VmHWM), in a new process for every number
 
-The last two figures are higher, because the ledger does not count temporaries inside an op's
-expressions. Recompute lowers the ledger's bytes and these two figures by the same amount.
+The last two numbers are higher, because the ledger does not count temporaries inside an op's
+expressions. Recompute lowers the ledger's bytes and these two numbers by the same amount.
 
 The C library returns freed memory to the system only if this memory is a separate mapping. With
 MALLOC_MMAP_THRESHOLD_ every array above 64 KiB is a separate mapping. By default the process may
-keep freed arrays to use them again. The figures of both cases are shown.
+keep freed arrays to use them again. Both cases are measured.
 
-Activation offload (minidl/memory/offload.py): saved arrays wait on the host until backward needs
-them. The figures are the bytes on the device, with and without recompute, and the bytes moved.
+Activation offload (minidl/memory/offload.py): saved arrays are on the host until backward needs
+them. The benchmark counts the bytes on the device, with and without recompute, and the bytes that
+are moved.
 
 Fragmentation (minidl/memory/fragmentation.py): a first-fit allocator runs the same step twice.
 First every array is separate. Then parameters, gradients and states are in one contiguous buffer.
 At each moment some free memory is outside the largest free piece. These bytes are divided by the
-bytes of all memory. The figure is the largest value of this fraction in the step.
+bytes of the whole memory. The result is the largest value of this fraction in the step.
 
 Comparison with PyTorch: two steps of a GPT with context 256 and batch 8, each library in its own
-process. The figure is how much the peak resident memory exceeds the memory held before the model is
-created. First of all, a step of a tiny GPT loads everything that is loaded on first use. minidl and
-PyTorch read the same weights from a file, and their losses must be the same. The columns are
-minidl's MiB, PyTorch's MiB, and minidl / PyTorch. The goal of this ratio is at most 1. "held" is 16
-bytes per parameter: parameters, gradients and AdamW's two states.
+process. The result is the peak resident memory minus the memory before the model is created. First
+of all, a step of a tiny GPT loads everything that is loaded on first use. minidl and PyTorch read
+the same weights from a file, and their losses must be the same. The columns are minidl's MiB,
+PyTorch's MiB, and minidl / PyTorch. The goal of this ratio is at most 1. "held" is 16 bytes per
+parameter: parameters, gradients and AdamW's two states.
 """
 
 import argparse
@@ -164,8 +165,8 @@ def peak_of(training, args):
 
 
 def ledger(args):
-    """Returns figures of the second step: the ledger's peak and activations, the predicted
-    activations, and tracemalloc's peak."""
+    """Returns a dict of bytes for one step: the ledger's peak and activations, the predicted
+    activations, tracemalloc's peak, and the bytes of offload and fragmentation."""
     import tracemalloc
 
     from minidl import memory
@@ -313,8 +314,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     kept, again = figures["ledger"]["kept"], figures["ledger"]["recomputed"]
     of_states = [bar(f"{level}: ledger's states - 16 X, bytes", abs(held - 16 * n_params), 0,
                      at_most=True) for level, (held, n_params) in figures["states"].items()]
@@ -355,7 +356,7 @@ def report(figures):
 
 
 def peaks(found):
-    """Returns (bars, rows), as report() does, for the figures of `beside_pytorch`."""
+    """Returns (bars, rows), as report() does, for the results of `beside_pytorch`."""
     bars, rows = [], []
     for figures in found:
         _, context, layers, _, width = figures["shape"]

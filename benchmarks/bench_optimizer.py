@@ -165,8 +165,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars, rows = [], []
     question = f"AdamW over {N_TENSORS} tensors of {N_ELEMS:,}"
     peers = (TORCH, "PyTorch's `AdamW(fused=True)`", 1), (CHAIN, "NumPy's expressions", 5)

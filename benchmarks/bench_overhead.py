@@ -4,7 +4,7 @@
 
 The arrays are 4x4 and need a gradient, and there is one thread. The arithmetic of 16 elements takes
 almost no time. The rest of the time is Python code, which reads the Mode, builds the node, chooses
-the kernel and launches it. PyTorch eager does this in C++. A figure is the smallest of many rounds,
+the kernel and launches it. PyTorch eager does this in C++. The shortest time of many rounds counts,
 because noise only adds time. The time depends on the build of Python. Without profile-guided
 optimisation (pyenv's default) minidl takes up to 1.15 times as long, and PyTorch takes the same
 time. The builds by Debian and python.org have this optimisation. tests/test_calls.py counts the

@@ -2,8 +2,8 @@
 
     python benchmarks/bench_param_server.py [--elems 100000] [--seconds 120] [--out F.json]
 
-Everything is simulated with a modelled clock (1 Gbit/s, 50 us). The figures are the same on every
-machine. The benchmark prints two tables:
+Everything is simulated with a modelled clock (1 Gbit/s, 50 us). So the results are the same on
+every machine. The benchmark prints two tables:
 
     bytes     bytes that the ledger counts in a step at the busiest of S servers, for N workers, and
               the formula 2 N K / S for weights of K bytes. The table also has the bytes of the
@@ -47,7 +47,7 @@ def options():
 
 
 def step_bytes(n_servers, n_workers, n_elems):
-    """Returns two figures: the bytes of weights and gradients at the busiest server, and the
+    """Returns two numbers: the bytes of weights and gradients at the busiest server, and the
     modelled seconds of a synchronous step."""
 
     def body(t):
@@ -176,8 +176,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     wrong = sum(not f["ok"] or not f["ring_ok"] for f in figures["bytes"])
     found = {(f["workers"], f["rule"]): f for f in figures["times"]}
     slow, even = ({rule: figure for (workers, rule), figure in found.items() if workers == which}

@@ -7,7 +7,7 @@ CPU runner runs it on as many threads as the step uses. No step can reach a high
 operations of a step are its matrix products, forward and backward. Attention counts only half of
 its products, because of the causal mask. All other work (norms, GELU, softmax, the optimizer,
 Python) takes time and counts as 0 operations. The GPTs have 3, 23 and 124 million parameters.
-minidl and PyTorch start from the same weights, use the same batch and have equal losses. They are
+minidl and PyTorch start from the same weights, use the same batch and have equal losses. Both are
 timed in turn.
 
 For the last rows, minidl, PyTorch and the loop are limited to AVX2 without AVX-512, as on most
@@ -153,8 +153,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars, rows = [], []
     for name, found in figures["all"].items():
         wanted = [bar(f"{name} M parameters: part of the peak", part(found, OURS), PEAK_BAR[name])

@@ -4,17 +4,17 @@
 
 1. Simulates 1,024 ranks as 128 pipelines of 8 stages with small arrays. It compares a step's
    modelled time, bytes and messages with the closed forms. Then it simulates 1,024 ranks as dp 16 x
-   pp 8 x tp 8. It is a step of a small GPT with 1F1B, and every message is simulated. The
-   modelled time and the bytes are compared with the figures of the planner.
+   pp 8 x tp 8. The ranks run a step of a small GPT with 1F1B, and every message is simulated. The
+   modelled time and the bytes are compared with the planner's numbers.
 2. Runs a GPT in 2 stages on 2 MPI ranks, in float32, with every schedule of
    minidl/parallel/model/schedule.py. A rank has one thread. A step includes AdamW. The peers run in
    the same processes over gloo: ScheduleGPipe and Schedule1F1B of torch.distributed.pipelining.
    First all losses are compared. Then minidl's schedules and the peers are timed in turn. A ratio
    divides two times of one round, and the table shows the ratio's median over the rounds. The
    embedding is not tied to the output layer, because PyTorch's stages do not sum the two
-   gradients. A rank that waits for its neighbour sleeps between checks, as gloo does. (MPI checks
-   without a pause inside a collective.) Otherwise a waiting rank would take processor time from a
-   working rank. With "inputs first", a backward sends the inputs' gradients before it computes the
+   gradients. A rank that waits for its neighbour sleeps between checks, as gloo does. So a waiting
+   rank takes no processor time from a working rank. (Inside a collective, MPI checks without a
+   pause.) With "inputs first", a backward sends the inputs' gradients before it computes the
    weights' gradients (Pipeline's inputs_first). So the previous stage begins its backward earlier.
    The schedule does not change. The goals are for "inputs first".
 3. Runs the same on 4 ranks: 2 stages of 2 ranks that divide the blocks' matrices. minidl calls
@@ -22,7 +22,7 @@
    torch.distributed.pipelining. In minidl and in PyTorch, each rank of a stage has the whole
    embedding and the whole output layer.
 
-Goals: the figures of part 1 equal the formulas, and part 1 takes at most a minute. A step takes at
+Goals: the numbers of part 1 equal the formulas, and part 1 takes at most a minute. A step takes at
 most PyTorch's time.
 """
 
@@ -73,7 +73,7 @@ def options():
 
 def simulated():
     """Returns for each schedule the modelled seconds, the bytes and the messages of all ranks. Also
-    returns these figures by the formulas."""
+    returns these three numbers by the formulas."""
     p, m, hop, found = 8, 8, 1e-3, {}
     # `exposed` is the number of messages for which a step waits.
     exposed = {"1F1B": 2 * (p - 1) * m / p + 2 * (p - 2), "GPipe": 2 * (p - 1)}
@@ -103,8 +103,8 @@ def simulated():
 
 
 def whole_grid():
-    """Returns the simulator's figures and the planner's figures for a step on dp 16 x pp 8 x tp 8.
-    The arrays have a small GPT's sizes."""
+    """Returns the time and the bytes of a step on dp 16 x pp 8 x tp 8, by the simulator and by the
+    planner. The arrays have a small GPT's sizes."""
     n, (dp, pp, tp), links = 1024, (16, 8, 8), Links.uniform(1e-6, 1e-9)
     shape = planner.Shape(layers=8, width=16, heads=8, context=4, vocab=64)
     task = planner.Task(n, links, 1e12, shape, batch=8 * dp, flops=2e7)
@@ -333,8 +333,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     times, found = figures["seconds"], figures["simulated"]
     wrong = sum(abs(x["modelled_s"] / x["formula_s"] - 1) > 1e-9
                 or (x["n_bytes"], x["messages"]) != (x["bytes_formula"], x["messages_formula"])

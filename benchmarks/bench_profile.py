@@ -9,9 +9,9 @@ It is measured in CPU time, which a busy machine disturbs less. The time to ente
 profiler does not count. torch.profiler records only the CPU, without shapes and FLOPs, which minidl
 always records. profile(memory=True), which counts every array by its kind, is measured, too.
 
-A step takes half a second, and varies by more than either profiler costs. So the two profilers are
-also compared on a small GPT with width 32, context 32 and batch 2. It has the same number of
-operators and spans. Its step takes about 5 ms, so the cost is visible. The cost is the
+A step takes half a second. Its time varies by more than a profiler costs. So the two profilers are
+also compared on a small GPT with width 32, context 32 and batch 2. This GPT has as many operators
+and spans as the GPT above. Its step takes about 5 ms, so the cost is visible. The cost is the
 difference (with - without), in ms per step.
 
 The last part measures the cost when no profile runs. It looks for methods that a profile has
@@ -134,8 +134,8 @@ def extra_ms(times):
 
 
 def report(figures):
-    """Prints the table. Returns (bars, rows). A bar is a figure with its goal. A row is a line of
-    the table in docs/figures.md."""
+    """Prints the table. Returns (bars, rows). A bar is a measured number with its goal. A row is a
+    line of the table in docs/figures.md."""
     times, off = figures["times_s"], figures["off"]
     cost, best, extra = {}, {}, extra_ms(figures["small_times_s"])
     print(f"{'':36}{'ms a step':>11}{'overhead':>10}{'(least)':>9}{'small: ms':>11}{'more':>7}"

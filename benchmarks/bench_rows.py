@@ -164,8 +164,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     bars = bars_of(figures, dict.fromkeys(BYTES, 4))
     rows = rows_of(figures, bars, {f"{op}, 1 and 16 million elements": [op] for op in BYTES})
     return sum(bars.values(), []), list(rows)

@@ -18,21 +18,23 @@ weak scaling. The planner (minidl plan) models a step of gpt2-xl, with 8 texts p
 gradients starts after backward, so the two do not overlap.
 
 2. Context, measured in float32. Causal attention is timed forward and backward. The training step
-of a GPT is timed, too (1 layer, width 64, 2 heads, vocabulary 256, one text, AdamW). First minidl's
-numbers are compared with PyTorch's numbers. These are the results and gradients of attention, and
-the losses of two steps of the GPT.
+of a GPT is timed, too (1 layer, width 64, 2 heads, vocabulary 256, one text, AdamW). First the
+results and gradients of attention, and the losses of two steps of the GPT, are compared with
+PyTorch's.
 
     minidl, torch   medians in ms; minidl and PyTorch are timed in turn
     torch/minidl    the median over the rounds; above 1, minidl is faster
     power           the p for which the time grows like context^p, from the previous length to this
                     length
     activations     MiB that forward saves for backward, at the peak, by memory.record; for torch
-                    the MiB that autograd saves: each storage counts once, parameters do not count
+                    the MiB that autograd saves: each storage counts once, and parameters do not
+                    count
     step            MiB of all new arrays at the peak of the step, without parameters and gradients
 
 Neither library keeps attention's weights, a matrix of context^2 numbers for each head. So the bytes
-must grow like the context. A control keeps the weights: softmax(q k^T) v in plain ops. If the
-length doubles, the ledger must count nearly four times as many bytes for the control.
+must grow like the context. As a control, softmax(q k^T) v is also computed in plain ops, which keep
+these weights. If the length doubles, the ledger must count nearly four times as many bytes for the
+control.
 
 Test: tests/benchmarks/test_scaling.py
 """
@@ -101,7 +103,8 @@ def options():
 
 
 def in_ranks(args):
-    """Returns the figures of the first part. Its process ends afterwards and frees the memory."""
+    """Returns the results of the first part. The process that calls in_ranks() ends afterwards, so
+    its memory is freed."""
     print(f"\n{'ranks':>5} {'array':>12}  {'all-reduce':37}{'modelled us':>12}{'formula us':>12}"
           f"{'ratio - 1':>10}{'wall s':>8}")
     found = {array: {} for array in ARRAYS}
@@ -143,7 +146,7 @@ def all_reduce(n, n_elems, reduce):
 
 
 def print_messages(n, found):
-    """Prints the wall time of a message. A ring's messages run in lockstep (lockstep.py)."""
+    """Prints the wall time of a message, for two all-reduces."""
     print()
     for fn in (ring.all_reduce, halving_doubling.all_reduce):
         n_messages = n * FORMULAS[fn](n, 4096 * 4, ALPHA, BETA).messages
@@ -153,9 +156,9 @@ def print_messages(n, found):
 
 
 def weak_scaling(ranks):
-    """Returns {ranks: {"dp": ..., "best": ..., "plan": ...}}, all modelled. "dp": the efficiency of
-    data parallelism alone. "best": the efficiency of the best division. "plan": the name of this
-    division."""
+    """Returns {ranks: {"dp": ..., "best": ..., "plan": ...}}, all modelled. "dp": the efficiency
+    with only data parallelism. "best": the efficiency of the best division. "plan": the name of
+    this division."""
     print(f"\nweak scaling, gpt2-xl, {TEXTS} texts a rank, modelled; {NODE} ranks a node\n"
           f"{'ranks':>5}{'dp alone':>10}{'best':>10}   division")
     alone, _ = modelled_step(1)
@@ -169,7 +172,7 @@ def weak_scaling(ranks):
 
 
 def modelled_step(n):
-    """Returns (the plan with data parallelism alone, the best plan) for n ranks."""
+    """Returns (the plan with only data parallelism, the best plan) for n ranks."""
     links = links_text.parse(NET.format(max(1, n // NODE)), n)
     task = planner.Task(n, links, 80e9, planner.MODELS["gpt2-xl"], batch=TEXTS * n)
     tried = planner.candidates(task, n, 1, 1, Network(links, n))
@@ -181,7 +184,7 @@ def modelled_step(n):
 
 
 def in_context(args):
-    """Returns the figures of the second part. Needs the environment that `minidl run` sets."""
+    """Returns the results of the second part. Needs the environment that `minidl run` sets."""
     import_torch().set_num_threads(args.threads)
     found = {}
     for what, make in ((ATTENTION, attention), (GPT, partial(gpt, args.threads))):
@@ -213,7 +216,7 @@ def in_turns(steps, same, args):
 
 
 def show(length, found, before):
-    """Prints one line of the table. before: (length, figures) of the line above."""
+    """Prints one line of the table. before: (length, results) of the line above."""
     times, sizes = found["times"], found["bytes"]
     powers = [power(before[0], before[1]["times"][name], length, times[name]) if before else
               math.nan for name in (OURS, TORCH)]
@@ -288,8 +291,8 @@ def gpt(n_threads, length):
 
 
 def bytes_of(step, model=None):
-    """Returns two figures from the ledger of one step. "activations": the bytes saved for backward,
-    with the inputs. "step": the bytes of all new arrays at the peak."""
+    """Returns two numbers of bytes, counted by the ledger in one step. "activations": the bytes
+    saved for backward, with the inputs. "step": the bytes of all new arrays at the peak."""
     with memory.record(model) as ledger:
         result = step()
     del result
@@ -299,7 +302,7 @@ def bytes_of(step, model=None):
 
 
 def control_bytes(length):
-    """Returns the bytes of the activations of an attention that keeps its weights."""
+    """Returns the bytes that attention saves for backward if it keeps its weights."""
     x = np.ones((1, HEADS, length, WIDTH // HEADS), np.float32)
 
     def run():
@@ -330,8 +333,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     of_ranks, of_context = (part(figures[name]) for name, part in
                             (("ranks", report_ranks), ("context", report_context)))
     return of_ranks[0] + of_context[0], of_ranks[1] + of_context[1]

@@ -3,18 +3,18 @@
     python benchmarks/bench_stream.py [--records 30000] [--size 100] [--rounds 7] [--out F.json]
 
 Folder and mock cluster write records of `size` bytes to one partition. A call writes 1,000 records
-if it can take more than one. Then folder and mock cluster read the records from the beginning, in
+if it can write more than one. Then folder and mock cluster read the records from the beginning, in
 batches of 1,000. A record counts as written when it is acknowledged. No write waits for a disk. The
 mock cluster has no disk, and keeps 5 MB of a partition. The folder's records survive the end of the
 process, but not a power failure.
 
-The second part compares a log in Kafka (minidl.data.stream.kafka) with confluent-kafka alone. To
-write, confluent-kafka produces and flushes. To read, it consumes and takes the values. The figure
-is the CPU time of this process, because the broker (a mock in its own process) may be the slower
-side. Our log adds times, offsets, arrays and named errors. Each peer reads the partition PASSES
-times from the beginning. One pass is not enough, because it takes only 20 ms. Another thread
-makes the connection's first fetches, sometimes before the measured time and sometimes in it.
-The peer is left out if it is not installed (pip install confluent-kafka).
+The second part compares minidl's log in Kafka (minidl.data.stream.kafka) with confluent-kafka
+without minidl. To write, confluent-kafka produces and flushes. To read, it consumes and takes the
+values. The CPU time of this process is compared. Its wall time also depends on the broker, a mock
+cluster in another process. Our log adds times, offsets, arrays and named errors. Each peer reads
+the partition PASSES times from the beginning. One pass is not enough, because it takes only 20 ms.
+Another thread makes the connection's first fetches, sometimes before the measured time and
+sometimes in it. The peer is left out if it is not installed (pip install confluent-kafka).
 """
 
 import argparse
@@ -154,7 +154,7 @@ def ours(records, address):
 
 
 def bare(records, address):
-    """Returns the same as ours(), for confluent-kafka alone."""
+    """Returns the same as ours(), for confluent-kafka without minidl."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     def run():
@@ -189,7 +189,8 @@ def bare(records, address):
 
 
 def engine(records, rounds):
-    """Returns (figures, bars, rows) for a log in Kafka, compared with confluent-kafka alone."""
+    """Times minidl's log in Kafka, and confluent-kafka without minidl, while they write and read
+    the same records. Returns (figures, bars, rows), the arguments of common.finish."""
     with broker() as address:
         times = take_turns({"ours": ours(records, address), "bare": bare(records, address)}, rounds)
     figures, bars, rows = {}, [], []

@@ -1,12 +1,12 @@
-"""What does a divided layer cost on 2 ranks? Tensor parallelism is compared with PyTorch's, with
-and without overlap. Experts are compared with a dense layer.
+"""What does a divided layer cost on 2 ranks? minidl's tensor parallelism, with and without overlap,
+is compared with PyTorch's. Experts are compared with a dense layer.
 
     python benchmarks/bench_tensor_parallel.py [--repeats 15] [--rows 4] [--net 1Gbit,50us]
         [--tokens 1024] [--only-experts] [--out FILE.json]
 
-1. Times a step of one GPT with AdamW. Its blocks are divided over 2 MPI ranks of this host, with
-   one thread per rank. In minidl and in PyTorch, both ranks have the whole embedding and the whole
-   output layer. PyTorch uses torch.distributed.tensor.parallel over gloo: ColwiseParallel and
+1. Times a step of one GPT with AdamW. The GPT's blocks are divided over 2 MPI ranks of this host,
+   with one thread per rank. In minidl and in PyTorch, both ranks have the whole embedding and the
+   whole output layer. PyTorch uses torch.distributed.tensor.parallel over gloo: ColwiseParallel and
    RowwiseParallel on the same layers. In PyTorch the rows of qkv are reordered, so that each rank
    gets q, k and v of its heads. First all losses are compared. Then PyTorch and the variants below
    are timed in turn, in the same processes. In each round every variant does one step. A ratio
@@ -14,7 +14,7 @@ and without overlap. Experts are compared with a dense layer.
 
     minidl                    ring all-reduces (the default)
     ... shared memory         all-reduces through a window, comm/shared_memory.py
-    ... overlapped            row layers in 2 parts; column layers sum while gradients are computed
+    ... overlapped            all-reduces run during matrix products. Row layers work in 2 parts
     ... sequences             sequence parallelism
     one rank                  the whole model on both ranks at the same time, without messages
 
@@ -25,8 +25,8 @@ and without overlap. Experts are compared with a dense layer.
    ranks. Each token goes to one expert, and no token is dropped (experts.py). Three other things
    are timed, too. The first is the layer with all experts on each rank. The second is a dense
    feed-forward of one expert's size, which does the same products. The third is only dispatch and
-   combine, which are the four exchanges of the layer's rows. The bytes are counted and compared
-   with the formula.
+   combine: two exchanges of rows in forward, and two in backward. The bytes are counted and
+   compared with the formula.
 
 Goals: a step takes at most as long as PyTorch's step, and the bytes of part 3 equal the formula.
 """
@@ -263,8 +263,8 @@ def main():
 
 
 def report(args, times, slow):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     if PEER not in times:
         return [], []
     bars = [faster("PyTorch's tensor parallel step by minidl's, 2 ranks", times[PEER],

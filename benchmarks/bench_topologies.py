@@ -15,8 +15,9 @@ and each size K of the float32 array:
                       plus the headers of the packets, an acknowledgement for each packet, and SETUP
                       bytes in each round
 
-On the slow link, alpha is half of the shortest measured round trip of one byte. beta comes from the
-link's configured rate without the share of the headers. Inside a host, alpha and beta are measured.
+alpha is the latency of a link, and beta is its time for each byte. On the slow link, alpha is half
+of the shortest measured round trip of one byte. beta comes from the link's configured rate without
+the share of the headers. Inside a host, alpha and beta are measured.
 
 "ring, dealt" puts neighbouring ranks on different hosts, so all its messages cross the bridge.
 """
@@ -82,7 +83,7 @@ def algorithms(t, hosts):
 
 
 def measure(args):
-    """Runs on each rank under mpiexec. Rank 0 writes the figures of all ranks."""
+    """Runs on each rank under mpiexec. Rank 0 writes the results of all ranks."""
     t = world()
     links = measure_links(t, args)
     ledger = Ledger(t)
@@ -121,8 +122,8 @@ def reduce_and_check(t, name, reduce, x):
 
 
 def one_round(t, ledger, args, reduce, x, counts):
-    """Returns the slowest rank's seconds. Adds the bytes sent between hosts to `counts`: counts[0]
-    is for the ledger's bytes, counts[1] for the bridge's bytes."""
+    """Runs one all-reduce. Returns the slowest rank's seconds. Adds the bytes sent between hosts to
+    `counts`: counts[0] is for the ledger's bytes, counts[1] for the bridge's bytes."""
     my_host = t.rank // args.per_host
     others = [rank for rank in range(t.size) if rank // args.per_host != my_host]
     x[:] = 1
@@ -224,8 +225,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     sizes, hosts = figures["sizes_kib"], f"{figures['hosts']} hosts x {figures['per_host']} ranks"
     kib, found = max(sizes.items(), key=lambda item: int(item[0]))
     times = [found[name]["times_s"] for name in ("ring", "hierarchical")]

@@ -3,15 +3,15 @@
     python benchmarks/bench_train_step.py [--threads 2] [--repeats 15] [--device cuda]
                                           [--out FILE.json]
 
-Three variants are compared: minidl with its kernels, minidl with NumPy alone, and PyTorch. All have
+Three variants are compared: minidl with its kernels, minidl with only NumPy, and PyTorch. All have
 the same model and weights, a batch of 8 and AdamW, in float32. The model has 4 layers, width 256, 8
 heads, context 256 and vocabulary 256. First their losses are compared. Then the variants are timed
 in turn, in blocks of three steps. So a change of the machine's speed affects all variants. In each
 round, each variant does one block. A ratio divides two times of one round, and the table shows the
 ratio's median. "matrix products alone" is the time of the step's products by NumPy's BLAS. No step
-can be faster. Two tables follow. The first is minidl's time by operation (not on a GPU, where an op
-only starts its work). The second has the activations that forward saves for backward: with kernels,
-with plain ops, and in PyTorch.
+can be faster than this. Two tables follow. The first is minidl's time by operation (not on a GPU,
+where an op only starts its work). The second has the activations that forward saves for backward:
+with kernels, with plain ops, and in PyTorch.
 """
 
 import argparse
@@ -217,8 +217,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     times, bars, rows = figures["times_s"], [], []
     if TORCH not in times:
         return bars, rows

@@ -2,16 +2,16 @@
 
     python benchmarks/bench_watch.py [--ranks 2 4] [--rounds 40] [--out F.json]
 
-Measures the microseconds that a Watch adds to a ring all-reduce of 256 floats. This is a large part
-of the time of such a short call. The n ranks first check that all ranks make the same call, and
-this takes ceil(log2 n) rounds. Then the benchmark measures how much the Watch's two sleeping
-threads slow down a rank that computes. This figure is the time of a Python loop with these threads,
-divided by its time without them. Figures are medians over rounds. In a round, calls with and
-without a Watch are timed in turn. A call's time is the mean of 10 calls on the slowest rank. "At
-best" compares the fastest rounds, because on a busy machine other programs raise the median. Last,
-the benchmark measures the Watch of `minidl run` in a data-parallel step of bench_train_step.py's
-GPT. Steps with and without a Watch are timed in turn, and the figure is the median of the ratios.
-The benchmark starts itself under mpiexec.
+Measures the microseconds that a Watch adds to a ring all-reduce of 256 floats. This call is so
+short that the Watch takes a large part of its time. The n ranks first check that all ranks make the
+same call. This check takes ceil(log2 n) rounds of messages. Then the benchmark measures how much
+the Watch's two sleeping threads slow down a rank that computes. The result is the time of a Python
+loop with these threads, divided by the loop's time without them. All results are medians over
+rounds. In a round, calls with and without a Watch are timed in turn. A call's time is the mean of
+10 calls on the slowest rank. "At best" compares the fastest rounds, because on a busy machine other
+programs raise the median. Last, the benchmark measures the Watch of `minidl run` in a data-parallel
+step of bench_train_step.py's GPT. Steps with and without a Watch are timed in turn, and the result
+is the median of the ratios. The benchmark starts itself under mpiexec.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def options():
 
 
 def measure(args):
-    """Runs on each rank under mpiexec. Rank 0 writes the figures."""
+    """Runs on each rank under mpiexec. Rank 0 writes the results."""
     t = world()
     x = np.ones(256, np.float32)
 

@@ -229,8 +229,8 @@ def main():
 
 
 def report(figures):
-    """Returns (bars, rows). A bar is a figure with its goal. A row is a line of the table in
-    docs/figures.md."""
+    """Returns (bars, rows). A bar is a measured number with its goal. A row is a line of the table
+    in docs/figures.md."""
     wrong = sum(not line["exact"] for line in figures["bytes"])
     bars = [bar("stages and ranks whose bytes differ from the formulas", wrong, 0, at_most=True)]
     rows = [row("ZeRO 1 / 2 / 3: bytes held and sent, 2, 4 and 8 ranks",

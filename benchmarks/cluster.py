@@ -19,8 +19,8 @@ the name of the host. So MPI treats a namespace as a machine. Ranks in one names
 memory, and ranks in different namespaces use TCP (UCX_TLS).
 
 The cluster removes everything that it made: at the end, after an exception, ctrl-C, SIGTERM and
-SIGHUP. No process can catch SIGKILL. After a SIGKILL the next cluster finds the old cluster by the
-pid in the names, and removes it. Processes that still run in a namespace are ended first.
+SIGHUP. No process can catch SIGKILL. After a SIGKILL the next cluster finds the old namespaces by
+the pid in their names, and removes them. Processes that still run in a namespace are ended first.
 
 Sources: ip-netns(8), tc-tbf(8); MPICH's Hydra manual for the launcher's arguments.
 Test: tests/benchmarks/test_cluster.py   Used by: bench_topologies.py

@@ -1,9 +1,9 @@
-"""Helpers for all benchmarks. They time functions in turn, run processes, and make bars and rows.
+"""Helpers for all benchmarks. They time functions in turn, run processes, and write three results:
 
     figures   the measurements as JSON: times, ratios, bytes; each benchmark chooses its own form
-    bars      a list: each bar is a figure and its goal (`bar`, `faster`)
-    rows      a list: each row has a question, a peer, a figure and the names of its bars (`row`).
-              run_all.py makes a table of all rows
+    bars      a list: each bar is a measured number with its goal (`bar`, `faster`)
+    rows      a list: each row has a question, a peer, a measured number and the names of its bars
+              (`row`). run_all.py makes a table of all rows
 
 A ratio of times (`ratio`) is a median. Each round gives the ratio of two times of this round. The
 ratio of the shortest times (`best_ratio`) is shown, too. This ratio depends less on a busy machine,
@@ -64,7 +64,7 @@ def gpu():
 
 
 def versions():
-    """Returns {package: version} of the installed packages that the figures depend on."""
+    """Returns {package: version} of the installed packages that the results depend on."""
     found = {}
     for name in ("torch", "mpi4py", "mpich"):
         try:
@@ -145,9 +145,10 @@ def take_turns(contestants, repeats, warm_up=1):
     function that does some work and returns its time}.
 
     All functions run once per round, in a random order that is the same on all ranks. So a change
-    of the machine's speed affects all functions. A function also runs after a different function
-    in each round, because the threads of the last function may still be awake. `ratio` compares
-    figures of the same round. warm_up: the number of rounds before the first round that counts.
+    of the machine's speed affects all functions. The threads of a function may still be awake when
+    the next function starts. With a random order this slows down all functions, not always the same
+    one. `ratio` compares times of the same round. warm_up: the number of rounds before the first
+    round that counts.
     """
     if ONE_ROUND:
         repeats, warm_up = 1, 0
@@ -306,7 +307,7 @@ def on_ranks(n, *command, python=sys.executable, **environ):
 
 
 def write_figures(figures, path):
-    """Writes the figures as JSON to the file `path`. measured() reads this file."""
+    """Writes the measurements as JSON to the file `path`. measured() reads this file."""
     Path(path).write_text(json.dumps(figures))
 
 
@@ -333,8 +334,9 @@ def start_gloo(t):
 
 
 def bar(what, figure, wanted, at_most=False, best=None):
-    """Returns a figure with its goal. The goal is at least `wanted`, or at most `wanted` if at_most
-    is True. best: the same figure, computed from the shortest measured times."""
+    """Returns a bar: a measured number with its goal. The goal is at least `wanted`, or at most
+    `wanted` if at_most is True. best: the same number, computed from the shortest measured
+    times."""
     met = figure <= wanted if at_most else figure >= wanted
     return dict(what=what, figure=figure, best=best, wanted=wanted, at_most=at_most, met=bool(met))
 
@@ -346,25 +348,27 @@ def faster(what, peer, ours, wanted):
 
 
 def row(question, peer, figure, bars=()):
-    """Returns a line of docs/figures.md. Its bars give the goal, and tell if the goal is reached.
-    """
+    """Returns a row of the table in docs/figures.md. The bars of the row give its goals, and tell
+    if the goals are reached."""
     return dict(question=question, peer=peer, figure=figure, bars=[b["what"] for b in bars])
 
 
 def number(x):
-    """Returns x with three digits, or with all digits before the point: 1.04, 13.7, 1,024."""
+    """Returns x as a text. A number below 10 has two digits after the point ('1.04'), a number
+    below 100 has one ('13.7'), and a larger number has none ('1,024')."""
     return f"{x:,.{2 if abs(x) < 9.995 else 1 if abs(x) < 99.95 else 0}f}"
 
 
 def span(figures):
-    """Returns the smallest and the largest figure: '1.04 to 13.7', or '1.04' if they are equal."""
+    """Returns the smallest and the largest number as a text: '1.04 to 13.7'. If they are equal,
+    returns only one: '1.04'."""
     least, largest = number(min(figures)), number(max(figures))
     return least if least == largest else f"{least} to {largest}"
 
 
 def print_bars(bars):
-    """Prints a line for each bar. The line has the figure, the figure by the shortest times, and
-    the goal, and tells if the goal is reached."""
+    """Prints a line for each bar. The line has the measured number, the same number by the shortest
+    times, and the goal. It also tells if the goal is reached."""
     print("\nbars (of ratios: the median of turns; in brackets that of the least times)")
     for b in bars:
         sign, verdict = "<=" if b["at_most"] else ">=", "met" if b["met"] else "NOT MET"

@@ -191,7 +191,7 @@ def operations(lib, model, x):
 
 def products_inside(size, places, kernel, stride, padding):
     """Counts the products of a convolution along one side of an image. There is one product for
-    each place in the result and each place in the window. Returns the number of products with a
-    pixel inside the image. The other products have a pixel in the padding."""
+    each position in the result and each position in the window. Returns the number of products with
+    a pixel inside the image. The other products have a pixel in the padding."""
     read = stride * np.arange(places)[:, None] - padding + np.arange(kernel)
     return int(((0 <= read) & (read < size)).sum())

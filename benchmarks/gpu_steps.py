@@ -152,8 +152,8 @@ def kernels(size):
 
 
 def kernel_rows(name, size, repeats):
-    """Returns a row for each rung, named by the rung's slowest kernel. After them come rows for the
-    other kernels that the rungs launch, if these kernels have no row yet."""
+    """Returns a row for each rung. The row has the name of the rung's slowest kernel. After these
+    rows there is a row for each other kernel that a rung launches."""
     from minidl.cli import kernel_bench
 
     rows, others = [], {}

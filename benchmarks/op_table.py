@@ -59,7 +59,7 @@ def print_head(args):
 
 def compare(op, shape, contestants, n_bytes, args):
     """Measures an op on an array of this shape for each number of threads. Prints and yields the
-    figures. n_bytes: the number of bytes that the op reads and writes for each element."""
+    results. n_bytes: the number of bytes that the op reads and writes for each element."""
     n = shape[0] * shape[1]
     if args.device != "cpu":
         peers = {"kernel", "copy", *["torch"] * torch_runs_on(args.device)}
@@ -87,7 +87,7 @@ def compare(op, shape, contestants, n_bytes, args):
 
 def bars_of(figures, goals):
     """Returns {op: [bars]}. At each size an op must be goals[op] times as fast as NumPy's chain,
-    and as fast as PyTorch. The figure of a size is the figure of its worst shape and worst number
+    and as fast as PyTorch. For each size, the bar uses the lowest ratio of all shapes and numbers
     of threads."""
     return {op: [bar(f"{op}, {n >> 20} M: {peer} / kernel",
                      min(f["ratio"][peer] for f in mine), wanted,
@@ -99,8 +99,8 @@ def bars_of(figures, goals):
 
 
 def rows_of(figures, bars, questions):
-    """Yields a row for each question and peer, over all sizes, shapes and threads. questions:
-    {question: the ops that it is about}."""
+    """Yields a row for each question and peer. A row covers all sizes, shapes and numbers of
+    threads. questions: {question: the ops that it is about}."""
     for question, ops in questions.items():
         for peer, name in PEERS.items():
             about = [b for op in ops for b in bars[op] if f": {peer} /" in b["what"]]

@@ -14,7 +14,7 @@ of all benchmarks:
      "versions", "command", "seconds", "figures", "bars", "rows", "note"}}}
 
 If a benchmark did not run or failed, its entry is copied from the newest older file. "note" tells
-why it failed, and the table shows the date of the copied figures.
+why it failed, and the table shows the date of the copied results.
 Test: tests/benchmarks/test_figures.py
 """
 
@@ -126,8 +126,8 @@ GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, which people with a GPU send
 
 
 def newest(folder=FOLDER / "results"):
-    """Returns the results that were finished last, or results without benchmarks if there are
-    no such results."""
+    """Returns the results that were finished last. If the folder has none, returns results without
+    benchmarks."""
     return last(set(folder.glob("*.json")) - set(folder.glob(GPU_DAY))) or {"benchmarks": {}}
 
 
@@ -167,7 +167,7 @@ def reached(bars):
 
 
 def summary(results):
-    """Returns a paragraph that tells where and how the figures were measured, and how many goals
+    """Returns a paragraph that tells where and how the results were measured, and how many goals
     are reached."""
     entries = results["benchmarks"].values()
     now = [e for e in entries if is_of(e, results)]
@@ -206,8 +206,8 @@ def is_of(entry, results):
 
 
 def when(entry, results):
-    """Returns ' (date, processor)' for figures from an older file. The processor is named only if
-    it differs."""
+    """Returns the text ' (date, processor)' for results from an older file. The processor is named
+    only if it differs."""
     if is_of(entry, results):
         return ""
     processor = entry["machine"].split(", ")[0]

@@ -297,9 +297,9 @@ def promote_types(a, b):
 def result_dtype(operands):
     """Returns the dtype of an op's result, by PyTorch's rules. There are four categories: bool,
     integer, float, complex, from low to high. There are three tiers, in this order: arrays with
-    dimensions, 0-d arrays, Python scalars. The first tier decides the dtype. A later tier changes
-    it only if the later tier has a higher category: an int array times 2.5 gives float32. Raises
-    TypeError for other operands.
+    dimensions, 0-d arrays, Python scalars. The first tier that has an operand decides the dtype. A
+    later tier changes the dtype only if the later tier has a higher category: an int array times
+    2.5 gives float32. Raises TypeError for other operands.
     Source: the rules under `torch.dtype` in PyTorch's documentation, "tensor attributes"."""
     tiers = [None, None, None]
     for x in operands:

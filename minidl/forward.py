@@ -65,7 +65,7 @@ def as_arrays(node, result):
 
 def share_memory(outputs, inputs):
     """If an output is a view of an input, gives the output the Memory object of this input. So the
-    output and the input share one version, which counts the writes to either of them."""
+    output and the input share one version, which counts the writes to both of them."""
     for y in outputs:
         array, owner = y.array, y.array.base  # base is None if the array owns its memory
         for x in inputs:
@@ -88,7 +88,7 @@ EXPLAINED = (ValueError, IndexError, TypeError, AttributeError)
 
 class WrongValue(ValueError, RuntimeError):
     """Wrong values or shapes. It is a ValueError, which NumPy raises, and also a RuntimeError,
-    which PyTorch's ops raise. So a program can catch either error."""
+    which PyTorch's ops raise. So `except ValueError` and `except RuntimeError` both catch it."""
 
 
 class WrongType(TypeError, RuntimeError):

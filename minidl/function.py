@@ -74,7 +74,8 @@ def apply(cls, *inputs, **options) -> Tensor:
 
 def edge_from(x):
     """Returns the edge from a node to its input x: None for a constant, x itself for a leaf, else
-    (Function, output slot). Raises RuntimeError if x is a view that is out of date."""
+    (Function, output slot). Raises RuntimeError if x is an old view, and a later write like
+    x[index] = y has changed its memory (saved.py)."""
     if not isinstance(x, Tensor):
         return None
     if x._memory is not None and x._memory.replaced:

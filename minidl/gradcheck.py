@@ -4,9 +4,9 @@ gradcheck computes in float64, with a random cotangent c (one number for each ou
 
     d/dx <c, f(x)>  =  ( <c, f(x + h)> - <c, f(x - h)> ) / 2h  +  O(h^2) + O(eps/h)
 
-The two errors balance at h = eps^(1/3), 6e-6 in float64. A cotangent of ones would check only the
-sum of the outputs. The outputs of a softmax always sum to 1, so a softmax with a zero gradient
-would pass.
+The two errors balance at h = eps^(1/3), 6e-6 in float64. If c were all ones, only the sum of the
+outputs would be checked. The outputs of a softmax always sum to 1. So the check would accept a
+softmax whose backward returns zeros.
 Test: tests/test_gradcheck.py   Tutorial: tutorials/01_autograd.py
 """
 

@@ -59,7 +59,7 @@ class HasForward(Protocol[P, R_co]):
 
 
 class Collective(Protocol[P, R_co]):
-    """A collective. With wait=False it runs in the background and returns a Job at once."""
+    """A collective. With wait=False it runs in the background and returns a Job immediately."""
 
     @typing.overload
     def __call__(self, *args: P.args, **options: P.kwargs) -> R_co:

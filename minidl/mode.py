@@ -71,9 +71,9 @@ def no_grad(orig_func=None):
 
 
 def inference_mode(mode=True):
-    """The same as no_grad. PyTorch's inference_mode also forbids training with tensors that were
-    made in the block. minidl allows this. `inference_mode(False)` has no effect. inference_mode is
-    also a decorator."""
+    """Does the same as no_grad. PyTorch's inference_mode also forbids training with tensors that
+    were made in the block. minidl allows this. `inference_mode(False)` has no effect.
+    inference_mode is also a decorator."""
     if callable(mode):
         return no_grad(mode)
     return running(grad=False) if mode else running()

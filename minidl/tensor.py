@@ -116,9 +116,9 @@ class Tensor:
         self.version += 1
 
     def array_to_change(self, who):
-        """Returns the array of this tensor. Call it in a function that writes into the array
-        outside of the graph, such as a collective. Adds 1 to `version`. Raises RuntimeError if the
-        graph needs to record the write. `who` is the name of the function in this error."""
+        """Returns the array of this tensor. Call this method before a write that the graph does not
+        record, for example in a collective. Adds 1 to `version`. Raises RuntimeError if the graph
+        needs to record the write. `who` is the name of the function in this error."""
         if self.grad_fn is not None or (self._requires_grad and is_grad_enabled()):
             kind = f"the result of {self.grad_fn}"
             if self.is_leaf:
@@ -291,8 +291,8 @@ class Absent:
 
 
 class LeafHook:
-    """Has three methods, which are called at three moments of a leaf's gradient. A subclass
-    replaces the methods that it needs.
+    """A hook on the gradient of a leaf. It has three methods, which are called at different times.
+    A subclass replaces the methods that it needs.
 
     Add it with leaf.add_leaf_hook(hook). Data parallelism and ZeRO have such hooks (bucket.py,
     zero.py). A user's function is wrapped in a ReadyHook or a GradientHook."""

@@ -1,4 +1,4 @@
-"""Records what a rank did, and when: spans of time, for sums, pictures and a trace.
+"""Records what a rank did, and when, as spans of time.
 
     lane        span (lane, label, start, end), seconds
     backward    |== layer 2 ==|== layer 1 ==|== layer 0 ==|

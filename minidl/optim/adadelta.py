@@ -1,4 +1,4 @@
-"""Adadelta: the step has the units of the weight, because it uses an average of earlier steps.
+"""Adadelta: an average of earlier steps gives the step the units of the weight.
 
     v = rho v + (1 - rho) g^2              moving average of the squared gradients
     d = sqrt(u + eps) / sqrt(v + eps) g    the step

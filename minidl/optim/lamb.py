@@ -22,8 +22,8 @@ apex also clips the norm of the gradients first. Here, call optim.clip_grad_norm
 
 The kernels update all parameters in two passes over memory, with one launch each. The first pass
 computes m, v and the squared lengths of w and r of each tensor. The second pass takes the step. The
-two passes together move 40 bytes for each weight. NumPy's operations move about 170. Under ZeRO a
-rank has parts of tensors, so between the passes the squared lengths are summed over ranks
+two passes together move 40 bytes for each weight. NumPy's operations move about 170 bytes. Under
+ZeRO a rank has parts of tensors, so between the passes the squared lengths are summed over ranks
 (layerwise.py).
 
 Source: You et al. 2019 (arXiv 1904.00962).

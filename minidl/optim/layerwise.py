@@ -105,9 +105,9 @@ class Layerwise(Optimizer):
         kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     launches `kernels`
         plain(ws, gs, arrays, steps, group, join)                          uses NumPy's operations
 
-    `join(w2, d2)` is a function. w2 and d2 have one number for each piece: the sum of the squares
-    of its elements, in the weights and in the direction. join() returns two arrays of the same
-    shape, with the sums for the whole tensors."""
+    `join(w2, d2)` is a function. For each piece, w2 has the sum of the squares of its weights, and
+    d2 has the sum of the squares of its direction. join() returns two arrays of the same shape,
+    with the sums for the whole tensors."""
 
     whole_tensors = True  # an update needs whole tensors, so Offload refuses shards
     state_arrays = ()

@@ -42,8 +42,8 @@ class LRScheduler:
 
         value(initial_lr, step)      -> lr at a step, counted from 0
 
-    If the lr depends on the lr of the previous step, the subclass also writes `first` and
-    `after`."""
+    If the lr depends on the lr of the previous step, the subclass also writes the methods first()
+    and after()."""
 
     # False if PyTorch's schedule of this name refuses a group that is added later. minidl accepts
     # such a group, but only if the group has an initial_lr.
@@ -361,9 +361,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class _WithMomentum(LRScheduler):
-    """A schedule of the lr, and with cycle_momentum also of the momentum (Adam's first beta). As in
-    PyTorch, the limits of these numbers are stored in the optimizer's groups. So two such schedules
-    of one optimizer share their limits."""
+    """A schedule of the lr. With cycle_momentum it also sets the momentum (Adam's first beta). As
+    in PyTorch, the limits of these numbers are stored in the optimizer's groups. So two such
+    schedules of one optimizer share their limits."""
 
     may_join = False
 

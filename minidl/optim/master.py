@@ -4,8 +4,8 @@ The plain form: minidl/plain/amp.py. This file works with every optimizer, and a
 Adam, each number of a parameter takes 16 bytes: 2 for the parameter, 2 for its gradient, 4 for its
 master copy, and 4 + 4 for m and v.
 
-Rounding removes an update that is smaller than half a unit in the last place of the weight: lr * g
-< 2^-12 |w| in fp16, or < 2^-9 |w| in bf16. This happens at every step. In the master copy such
+Without a master copy, rounding removes every update that is smaller than half a unit in the last
+place of the weight: lr * g < 2^-12 |w| in fp16, or < 2^-9 |w| in bf16. In the master copy such
 updates add up. For fp16 a kernel does unscaling, update and cast in one pass over memory (adam.py).
 For bf16 NumPy does the same.
 Source: Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.

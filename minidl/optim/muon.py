@@ -6,9 +6,9 @@
 
 nesterov: o is computed from g + mu (b - g), not from b.
 
-A gradient matrix has a few large singular values. SGD moves the weight in these few directions. In
-the other directions the weight hardly moves. U V^T is computed without an SVD, only with matrix
-products (the method of Newton and Schulz):
+A gradient matrix has a few large singular values. SGD moves the weight in these few directions. The
+weight hardly moves in other directions. U V^T is computed without an SVD, only with matrix products
+(the method of Newton and Schulz):
 
     x = b / |b|,   5 times: x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x
 

@@ -1,18 +1,19 @@
-"""One norm and one decision to skip, for gradients that are divided among several ranks.
+"""The norm of gradients that are divided among several ranks, and the decision to skip a step.
 
     rank 0   [ block 0 of w ]  [ expert 0 ]  [ whole b ]
     rank 1   [ block 1 of w ]  [ expert 1 ]  [ whole b ]
 
     |g|^2 = |block 0|^2 + |block 1|^2 + |expert 0|^2 + |expert 1|^2 + |b|^2        on both ranks
 
-A list may have parameters of four kinds: shards of a ZeRO stage, parts of a weight (tensor
+A list may have four kinds of parameters: shards of a ZeRO stage, parts of a weight (tensor
 parallelism), weights that only one rank has (experts, stages of a pipeline), and whole weights.
 Each parameter has a tuple of the groups of ranks that hold its other parts (`sharded_by` of
 nn.Parameter). For each such group there is one all-reduce of 8 bytes over the ranks of the group.
 If a group does not divide a parameter, all n ranks of the group have the same gradient of this
 parameter. So each rank adds only 1/n of the square of this gradient.
 
-All ranks of a group must call these functions, with lists whose parameters have the same groups.
+All ranks of a group must call these functions. The parameters in their lists must have the same
+groups.
 
 Test: tests/parallel/test_mixed_parameters.py
 Used by: clip.py, precision/grad_scaler.py, optimizer.py

@@ -1,5 +1,7 @@
 """The learning rate for a larger batch.
 
+`base` is the right rate for a batch of B0 samples. lr is the rate for a batch of B samples:
+
     linear   lr = base * B / B0           for SGD. One step with k B0 samples goes as far as k steps
                                           with B0 samples, if the gradient changes little in between
     sqrt     lr = base * sqrt(B / B0)     for Adam and LAMB, where the length of a step does not

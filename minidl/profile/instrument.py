@@ -258,8 +258,8 @@ def _message_tap(body):
 def _begin(lane, t, way, peer, n_bytes, tag):
     """Counts a message that begins. Returns a function to call when the message leaves or arrives.
 
-    The sender and the receiver make the same key for the same message: it is message number n from
-    src to dst, with this lane, group and tag. way: "send" or "receive"."""
+    A key says that this is message number n from src to dst, with this lane, group and tag. So the
+    sender and the receiver of a message make the same key. way: "send" or "receive"."""
     if lane.moved is not None:
         lane.moved[way == "receive"] += n_bytes
         lane.moved[2] += way == "send"

@@ -1,4 +1,4 @@
-"""Writes one trace of all ranks, for ui.perfetto.dev or chrome://tracing, and lists its rules.
+"""Writes one trace of all ranks, for ui.perfetto.dev or chrome://tracing.
 
     {"traceEvents": [...], "otherData": {"minidl": the dict of summary.py}}
 
@@ -11,10 +11,10 @@
     C   a counter               name memory, args {kind: bytes}; or name queue, args {"jobs"}
 
 ts and dur are in microseconds by rank 0's clock, rounded to whole nanoseconds. Time 0 is when the
-first rank began. There are more rules, which tests/profile/cases.py checks. If two spans of
-a lane overlap, one is inside the other. Events of the same kind are in order of time. Each message
-id leaves once and arrives once. A message does not arrive before it leaves. But clocks have errors,
-so a message may seem to arrive too early, by at most these errors.
+first rank began. tests/profile/cases.py checks more rules. If two spans of a lane overlap, one is
+inside the other. Events of the same kind are in order of time. Each message id leaves once and
+arrives once. A message does not arrive before it leaves. But clocks have errors, so a message may
+seem to arrive too early, by at most these errors.
 
 Source: the Trace Event Format (Google).   Test: tests/profile/test_trace.py
 """

@@ -1,15 +1,15 @@
 """Snapshots: save a run, and resume it with the same bits, on any number of ranks.
 
     snapshot  save and load: start here
-    behind    a save that does not wait for the disk
+    behind    saves without waiting for the disk
     folder    the files in a folder of snapshots, and their names
-    lock      only one writer at a time
+    lock      allows only one writer at a time
     durable   writes a file: after a crash the old or the new file is complete
     regions   the elements of each tensor that a rank holds
     divided   a model whose tensors are in parts on several ranks
-    rows      arrays whose rows are divided among the ranks: a stream's places, embeddings
+    rows      arrays whose rows are divided among the ranks, such as the embeddings of a table
     residuals the residuals of gradient compression
-    fit       does a snapshot fit the model?
+    fit       checks that a snapshot fits the model
     hugging_face  GPT-2 and Llama from their files
     header        reads and checks the header of a safetensors file
     one_file      save and load: tensors in dicts and lists, as one safetensors file

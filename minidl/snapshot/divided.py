@@ -7,19 +7,19 @@
     rank 3: other half of columns 3..5    ─┘   ...
     rank 4, 5, 6, 7: the next layers          c, ...
 
-Saving. Every rank sends a list of its slices to all other ranks, with the names of their tensors.
-From these lists all ranks make the same plan. The plan chooses a writer for each tensor: one of the
-ranks that have a slice of the tensor. All ranks write about the same number of bytes. The other
-ranks send their slices to the writer. This happens tensor by tensor, so a rank never has more than
-one whole tensor. The files have the same form as for a model that is not divided. So a divided
-model can load the snapshot of an undivided model, and the other way round.
+Saving. Every rank sends a list to all other ranks: its slices, and the names of the slices'
+tensors. From these lists all ranks make the same plan. The plan chooses a writer for each tensor:
+one of the ranks that have a slice of the tensor. All ranks write about the same number of bytes.
+The other ranks send their slices to the writer. This happens tensor by tensor, so a rank never has
+more than one whole tensor. The files have the same form as for a model that is not divided. So a
+divided model can load the snapshot of an undivided model, and the other way round.
 
 Loading. Each rank reads its tensors one after another, and keeps only its parts.
 
 Random generators belong to ranks, not to slices. Ranks that divide a layer must draw the same
 numbers. On the same grid each rank gets its own state back. On another grid, the ranks that draw
 the same numbers form a group. Group i gets the state of group i on the old grid. If the old grid
-had fewer groups, the other groups get new streams (snapshot.py).
+had fewer groups, the remaining groups get new streams (snapshot.py).
 
 Each slice is sent once, unless the writer of its tensor has the slice already.
 Test: tests/snapshot/test_divided.py   Used by: snapshot.py, fit.py

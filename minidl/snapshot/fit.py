@@ -112,8 +112,8 @@ def _other_kinds(here, there, may_be_none=True):
 
 
 def _row_misfits(index, key, it):
-    """Yields a sentence for each difference between the arrays of rows here and in the snapshot: in
-    their names, the shapes of a row, and the dtypes."""
+    """Compares the arrays that it.rows() returns with the arrays in the snapshot. Yields a sentence
+    for each difference in a name, in the shape of a row, or in a dtype."""
     here = dict(rows.arrays_of({key: it}))
     start = rows.key_of(key, "")
     there = {name: about for name, about in index["tensors"].items() if name.startswith(start)}

@@ -117,8 +117,8 @@ def set_aside(folder, step):
 
 def _as_saved(body):
     """Returns the index. Raises ValueError if the index does not have the form that save() writes.
-    All files that the index names must be in its own folder. So a snapshot from another person
-    cannot make load() read your other files."""
+    All files that the index names must be in the folder of the index. So a snapshot from another
+    person cannot make load() read your other files."""
     if isinstance(body, dict):
         # Snapshots of older versions have no key "kept", because they have no residuals of
         # gradient compression.

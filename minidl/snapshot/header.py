@@ -30,7 +30,7 @@ MOST = 2**64 - 1  # the largest number in a header: safetensors counts in 64 bit
 
 
 class Entry(NamedTuple):
-    """A tensor in a file. first: the place of the tensor's first byte, counted from the start of
+    """A tensor in a file. first: the position of the tensor's first byte, counted from the start of
     the file."""
 
     first: int
@@ -105,7 +105,7 @@ def _whole(text):
 
 def _entries(told, start, size):
     """Checks the tensors that the header describes. Returns {name: Entry}. told: the header, a
-    dict. start: the place of the first byte after the header. size: the bytes of the file."""
+    dict. start: the position of the first byte after the header. size: the bytes of the file."""
     metadata = told.pop("__metadata__", None)
     if metadata is not None:
         if not isinstance(metadata, dict):

@@ -113,7 +113,8 @@ def refuse(folder, config, **wanted):
 def gpt2(folder, config, n_tensors):
     """Returns three things: a function that makes the GPT, a dict {minidl's name: ([names in the
     files], transposed)}, and the number of weights that the files must hold. n_tensors: the number
-    of tensors in the files. The dict has at most n_tensors layers, even if config says more."""
+    of tensors in the files. If config has more than n_tensors layers, the dict has the names of
+    only n_tensors layers."""
     sizes = whole_numbers(config, "vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
     vocab, n_positions, n_layers, _, width = sizes
     refuse(folder, config, activation_function=("gelu_new", "gelu_pytorch_tanh"),

@@ -8,8 +8,8 @@ removes every file that belongs to no index. It would also remove a file that th
 writing.
 
 The lock (flock) belongs to the open file. If the file exists but no process has locked it, the
-folder is not locked. If a process is killed, the operating system ends its lock at once, on every
-host. The file is left over, but it does not block other processes.
+folder is not locked. If a process is killed, the operating system immediately ends its lock, on
+every host. The file is left over, but it does not block other processes.
 
 Source: flock(2). Linux passes the lock to an NFS folder's server, so the lock works between hosts.
 Test: tests/snapshot/test_lock.py   Used by: snapshot.py

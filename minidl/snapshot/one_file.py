@@ -39,7 +39,7 @@ PLAIN = (bool, int, float, str, type(None))
 def save(obj: Any, f: str | PathLike[str] | BinaryIO) -> None:
     """Writes `obj` to a file. obj: a Tensor, a number, text or None, or dicts, lists and tuples of
     such values. f: a path or an open binary file. Raises TypeError if obj contains any other value.
-    The message names the place of this value in obj."""
+    The message names the position of this value in obj."""
     arrays = {}
     structure = json.dumps(_told(obj, "", arrays))
     pieces = _pieces(arrays, structure)

@@ -252,8 +252,9 @@ def generators(model):
 
 
 def bucket_orders(model):
-    """Returns [(reducer, its parameters in the order of its buckets)] of DataParallel modules. The
-    order must be saved, because the rounding of sums depends on it. Returns [] for other models."""
+    """Returns a list of (reducer, its parameters in the order of its buckets), one for each
+    DataParallel module. The order must be saved, because the rounding of sums depends on it.
+    Returns [] for other models."""
     return [(module.reducer, [p for bucket in module.reducer.buckets for p in bucket.params])
             for module in modules(model) if isinstance(module, DataParallel)
             and not isinstance(module, (Zero1, Compressed))]

@@ -39,7 +39,8 @@ def arrays(model):
 
 
 def about(model):
-    """Returns the entry "kept" of the snapshot's index, or None if the model is not Compressed."""
+    """Returns the entry "kept" of the snapshot's index: the method, its arrays, the number of ranks
+    and the step count. Returns None if the model is not Compressed."""
     if not isinstance(model, Compressed):
         return None
     kinds = sorted({f"{kind}/{name}" for kind, name, _, _ in arrays(model)})

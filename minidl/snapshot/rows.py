@@ -50,8 +50,8 @@ def arrays_of(others):
 
 
 def targets(index, others):
-    """Makes empty arrays for the rows of all ranks. Returns ({object's key: {name: array}},
-    [(key, array, Region)])."""
+    """Makes empty arrays for the rows of all ranks. Returns them twice: as {object's key: {name:
+    array}}, and as a list of (key, array, Region), the targets to fill."""
     found, wanted = {}, []
     for key in (key for key, it in others.items() if hasattr(it, "rows")):
         found[key], start = {}, key_of(key, "")

@@ -366,8 +366,8 @@ def _file_of(pieces):
 def _set_generators(model, saved, rank):
     """Restores the states of this rank's generators. saved: for each rank that saved the snapshot,
     a dict {generator's name: (seed, stream, counter)}. If the snapshot has no state for this rank,
-    the rank gets a new stream. There is one exception: if the snapshot has several ranks, and all
-    have the same seed and stream, then this rank gets the state of the first of these ranks."""
+    the rank gets a new stream. There is one exception. If several ranks saved the snapshot, and all
+    had the same seed and stream, this rank gets the state of the first of them."""
     for key, generator in regions.generators(model).items():
         states = [tuple(mine[key]) for mine in saved]
         if rank < len(saved):
