@@ -1,8 +1,8 @@
 """NUMA: finds the nodes of this machine, and binds each rank to one node, near the rank's memory.
 
 The plain form, with the picture and the formula of the time: minidl/plain/numa.py. This file is for
-real machines. Its functions bind the ranks of a launcher, measure near and far memory, and find the
-node of each page.
+real machines. Its functions bind the ranks of a launcher, measure the speed of near and far memory,
+and find the node of each page.
 
 `minidl run --bind numa` binds each rank to the cores of one node. The ranks are given to the nodes
 in turn. `--bind core` binds a rank to one core for each thread of the rank. mpiexec does the
@@ -157,8 +157,8 @@ def measure(all_nodes):
 
 
 def report(ranks, root="/sys", measured=measure):
-    """Returns the lines that `minidl doctor` prints. ranks: a list with the result of here() for
-    each rank that `--bind numa` has bound, or []."""
+    """Returns the lines that `minidl doctor` prints about NUMA. ranks: a list with the result of
+    here() for each rank that `--bind numa` has bound, or []."""
     found, lines = nodes(root), []
     for node in found:
         cpus = f"cpus {ranges(node.cpus)}" if node.cpus else "no cpus"

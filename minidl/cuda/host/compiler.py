@@ -299,8 +299,8 @@ def keep(path, text):
 
 
 def kept(path):
-    """Returns the text that keep() wrote. Returns None if the file is missing or damaged, or may
-    have been written by another user."""
+    """Returns the text that keep() wrote. Returns None if the file is missing or damaged, or if
+    another user can have written it."""
     try:
         told, _, text = path.read_text("utf-8").partition("\n")
         whole = told == hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Runs a .cu file on the CPU: a C++ compiler compiles its text, and Python calls it with ctypes.
+"""Runs a .cu file on the CPU: a C++ compiler makes a library, and Python calls it with ctypes.
 
     kernel.cu --preprocess--> text --parse, edit--> C++ --compile--> key.so
                  C++ = host headers + text + the kernel's launcher     (compiler.py: cached)
@@ -257,10 +257,10 @@ _DYNAMIC = re.compile(
 
 
 def _uses_dynamic_shared(source, name):
-    """Returns True if code that the kernel reaches declares dynamic shared memory. The launch then
-    needs the argument `shared_mem`. reach.py says that a kernel reaches every struct with an
-    operator, even if the kernel does not use the struct. Here, a declaration in a struct counts
-    only if other reached code uses the name of the struct."""
+    """Returns True if the kernel declares dynamic shared memory, or can run code that declares it.
+    The launch then needs the argument `shared_mem`. reach.py says that a kernel reaches every
+    struct with an operator, even if the kernel does not use the struct. Here, a declaration in a
+    struct counts only if other reached code uses the name of the struct."""
     reached = source.reach(name)
     for d in reached:
         if not _DYNAMIC.search(source.blank[d.begin : d.end]):
@@ -326,8 +326,8 @@ def _copy(source, f):
 
 
 def _hidden(index, after):
-    """Returns the text of the parameters that a kernel gets before its own. index: "" or the text
-    of one more parameter. after: the text after the kernel's '('."""
+    """Returns the text of the parameters that a kernel gets before its own parameters. index: "" or
+    the text of one more parameter. after: the text after the kernel's '('."""
     return f"MINIDL_BUILTINS{index}" + ("" if re.match(r"\s*\)", after) else ", ")
 
 

@@ -160,10 +160,10 @@ def for_nvrtc(path, defines):
     `defines` as #define lines, kernels/nvrtc.h with C's names, and the file itself. The included
     files replace the #include lines.
 
-    The included files are in the text because CuPy's cache compares only the text. The cache would
-    not notice a change in an included file. The macros come after the headers because NVIDIA's
-    headers have template parameters called T. With -DT=float such a parameter would become
-    `template <typename float>`."""
+    The included files are in the text because CuPy's cache compares only the text. The cache does
+    not notice a change in a file that the text only names in an #include. The macros come after the
+    headers because NVIDIA's headers have template parameters called T. With -DT=float such a
+    parameter would become `template <typename float>`."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]

@@ -1,4 +1,4 @@
-"""Finds the __shared__ variables of a kernel's C++, and puts guards around them in a plain launch.
+"""Finds the __shared__ variables of a kernel's C++, and puts guards around them.
 
     __shared__ float s[30];   ->   a union of s and of a longer array of bytes
 
