@@ -147,9 +147,9 @@ def say(text):
 
 
 def names_hosts(launcher):
-    """Returns True if ranks may start on other hosts. This is so if mpiexec has options, or if an
-    environment variable of a batch job is set. If the result is False, the launcher listens only on
-    the loopback address."""
+    """Returns True if ranks may start on other hosts: if mpiexec has options, or if an environment
+    variable of a batch job is set. If the result is False, the launcher listens only on the
+    loopback address."""
     return len(launcher) > 1 or any(name in os.environ for name in JOBS)
 
 

@@ -37,8 +37,8 @@ OPEN_MPI = {
 
 
 def find_mpiexec():
-    """Returns the path of mpiexec or mpirun, or None. Looks next to this Python first, because pip
-    puts the mpiexec that fits mpi4py there."""
+    """Returns the path of mpiexec or mpirun, or None. pip puts an mpiexec that fits mpi4py into the
+    folder of this Python. So find_mpiexec() looks in this folder first."""
     beside = str(Path(sys.executable).parent)
     for where in (beside, None):
         for name in ("mpiexec", "mpirun"):

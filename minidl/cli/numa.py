@@ -77,7 +77,8 @@ def on(all_nodes, cpus):
 
 
 def nics(root="/sys"):
-    """Returns {network interface: its node} for the interfaces whose node is known."""
+    """Returns {network interface: node of this interface}. An interface without a known node is
+    left out."""
     found = {}
     for file in sorted(Path(root, "class/net").glob("*/device/numa_node")):
         if (number := int(file.read_text())) >= 0:  # -1: the node is unknown
@@ -134,8 +135,8 @@ def time_s(n_bytes, remote, local_bps, remote_bps):
 
 
 def measure(all_nodes):
-    """Returns (bytes/s of near memory, bytes/s of far memory), read by one core. Returns None if
-    this process has cores on only one node."""
+    """Measures how fast one core reads memory. Returns (bytes/s of near memory, bytes/s of far
+    memory). Returns None if this process has cores on only one node."""
     before = backend.cores()
     sets = [node.cpus & before for node in all_nodes if node.cpus & before]
     if len(sets) < 2:

@@ -121,7 +121,7 @@ def too_few(ranks, n, least):
 
 
 def attempt_of(n, status, supervisor, seconds):
-    """Returns the Attempt on n ranks, from what its Supervisor knows."""
+    """Returns the Attempt on n ranks. Its values come from `supervisor`."""
     ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
         rank.step for rank in left if rank.step is not None]

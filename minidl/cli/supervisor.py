@@ -256,7 +256,8 @@ class Supervisor:
         return True
 
     def _tell(self, rank, which, **line):
-        """Sends a message to a rank's "guard" or to the "rank" itself, if it is connected."""
+        """Sends a message to a rank or to its guard. which: "rank" or "guard". Does nothing if
+        there is no connection."""
         if which in rank.links:
             try:
                 rank.links[which].say(**line)

@@ -14,8 +14,8 @@ the copy, and which file uses the function?
 
 As soon as memory is freed, CuPy's pool may give it to a new array. This is safe only on the stream
 that allocated the memory. So if two streams use an array, the thread of the compute stream must
-allocate this array. The array must not be freed until its own stream has waited for the other
-stream (`join`), or the other stream's event has happened.
+allocate this array. The array may be freed after its own stream has waited for the other stream
+(`join`). It may also be freed after the other stream's event has happened.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/cuda/test_host_memory.py (imitates late copies, without a GPU)
@@ -79,8 +79,8 @@ class SideStream:
 
     def run(self, event, x, fn, *args):
         """Calls fn(*args). The GPU work of fn on x's device starts after `event`. Returns an event
-        that happens when this work has ended, for `join`. The host does not wait. For NumPy arrays
-        both events are None."""
+        for `join`. The event happens when this work has ended. The host does not wait. For NumPy
+        arrays both events are None."""
         if event is None:
             fn(*args)
             return None

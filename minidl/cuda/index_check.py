@@ -51,7 +51,7 @@ def checked(op, index, n, ignored=None, low=0):
 
     An index is good if it is in [low, n) or equals `ignored`. A bad index is replaced by `ignored`,
     or by 0 if `ignored` is None. The bad index is also recorded for a later error. If n is 0 and
-    there are indices, raises IndexError at once. op: the op's name for the error message."""
+    there are indices, raises IndexError immediately. op: the op's name for the error message."""
     if n <= 0 and index.size:
         raise IndexError(f"{op}: got {index.size} indices into a dimension of size {n}, where no "
                          "index is valid")

@@ -85,8 +85,8 @@ def over_chunks(file, name, dtype, xp, sizes, args, **defines):
     """Launches one kernel over many arrays. On the CPU this is the kernel `name`_chunks, with a
     thread for each chunk. On a GPU this is the kernel `name`_many, with a block for each chunk.
 
-    sizes: the element counts of the arrays. The kernel's last two parameters are the chunk list and
-    its length."""
+    sizes: the number of elements of each array. The kernel's last two parameters are the chunk list
+    and its length."""
     chunks = chunk_list(tuple(sizes))
     n = len(chunks)
     if n and xp is np:
@@ -170,7 +170,7 @@ def tables_of_a_graph(pool):
     while the graph is in use.
 
     A table must not be in the graph's own pool. Memory of that pool may belong to an intermediate
-    result of the graph, and each replay would write this result over the table."""
+    result of the graph. Then each replay writes this result over the table."""
     _graph.pool, _graph.tables = pool, []
     try:
         yield _graph.tables
@@ -194,8 +194,8 @@ def _upload_for_graph(xp, table):
 
 
 def same_sizes(op, *lists):
-    """Returns the element counts of the arrays of one list. Raises ValueError if array i does not
-    have the same count in all lists."""
+    """Returns the number of elements of each array in a list. Raises ValueError if array i does not
+    have the same number of elements in all lists."""
     sizes = [a.size for a in lists[0]]
     for other in lists[1:]:
         if [a.size for a in other] != sizes:

@@ -168,7 +168,7 @@ def make(raw, lines, name_of, shared):
 
 
 def occupancy_line(profile, block, registers, gpu):
-    """Returns a sentence that tells how many blocks fit on an SM of the GPU of this name."""
+    """Returns a sentence that tells how many blocks fit on an SM of the GPU named `gpu`."""
     text = occupancy.sentence(occupancy.occupancy(gpu, block, registers, profile.shared_bytes))
     known = f"{registers} registers" if registers else "registers not known: NVRTC is not installed"
     return f"  {text} ({block} threads, {known}, {profile.shared_bytes:,} bytes shared)"

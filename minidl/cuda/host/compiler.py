@@ -84,7 +84,7 @@ class Compiler:
     @property
     def runtime_flags(self):
         """Returns the compiler's flags for the runtime library. They do not optimise for this
-        processor, because that makes only kernels faster."""
+        processor, because this optimisation makes only kernels faster."""
         # Some compilers switch FORTIFY on by default. FORTIFY would stop the program when a launch
         # jumps back after a fault.
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "

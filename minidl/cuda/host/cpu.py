@@ -363,7 +363,7 @@ def arrays_are_known():
 
 def why_missing(source, name, alone=False):
     """Returns a KernelError that tells why the library of a file has no kernel `name`. source: the
-    Source of the text before preprocessing. alone: if True, compiles this kernel alone, to get its
+    Source of the text before preprocessing. alone: if True, compiles only this kernel, to get its
     error."""
     try:
         source.parameters(name)

@@ -198,9 +198,9 @@ def _is_assigned(body, bound):
 
 
 def _end_of_statement(text):
-    """Returns the offset of the brace or semicolon that ends the first statement of `text`. If the
-    statement is a loop without braces, the result is wrong. It is then the offset of a semicolon in
-    the loop's head. But then more text follows, and the caller returns None."""
+    """Returns the offset of the brace or semicolon that ends the first statement of `text`. For a
+    loop without braces, returns the offset of a semicolon in the loop's head. The caller sees that
+    more text follows this semicolon, and returns None."""
     if block := re.match(r"\s*\{", text):
         return match_bracket(text, block.end() - 1)
     return text.find(";")

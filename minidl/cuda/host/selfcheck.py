@@ -9,7 +9,7 @@ more than rounding, that is an error.
     first launch:   copies -> fast loop  -> results     equal?   then the launch itself
                     copies -> plain loop -> results
 
-A kernel with a race fails here too, because its result depends on the order of threads.
+A kernel with a race also fails this check, because its result depends on the order of threads.
 MINIDL_SELF_CHECK=0 switches this check off. Some kernels are not checked: kernels that print, that
 use __device__ variables, or that get tables of addresses. If the arrays of the first launch have
 more than 64 MiB, a later, smaller launch is checked instead.
