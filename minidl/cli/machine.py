@@ -69,8 +69,8 @@ def vendor_of(mpiexec):
 
 def environment(n, threads=None):
     """Returns the environment for n ranks on this machine: this process's environment with some
-    variables added. threads: the number of BLAS threads of each rank. If None, it is cores / n, and
-    variables that the user has set are not changed."""
+    variables added. threads: the number of BLAS threads of each rank. If threads is None, the
+    number is cores / n. Then variables that the user has set are not changed."""
     env = dict(os.environ)
     share = str(threads or max(1, n_cores() // n))
     for name in THREAD_VARIABLES:

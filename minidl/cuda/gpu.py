@@ -1,4 +1,4 @@
-"""Runs a .cu file on a GPU. CuPy's RawModule compiles it, with its includes written into the text.
+"""Runs a .cu file on a GPU. CuPy's RawModule compiles the file and its includes.
 
 Unlike CuPy, this file compares the arguments with the signature in the .cu file. If the parameter
 is a `float*` and the argument is a float64 array, that is an error. A Python number is converted to

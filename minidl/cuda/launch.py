@@ -134,8 +134,8 @@ def pointers(xp, arrays, dtype, what, written=False):
 
 def on_device(xp, table):
     """Copies `table`, a small array of the host, to the current device. Returns the copy. Equal
-    tables share one copy, so do not write to it. The host does not wait. The first stream that
-    needs the table copies it from pinned memory, and the other streams wait for this copy."""
+    tables share one copy, so do not write to the copy. The host does not wait. The first stream
+    that needs the table copies it from pinned memory, and the other streams wait for this copy."""
     if xp is np:
         return table
     if getattr(_graph, "pool", None):

@@ -19,12 +19,12 @@ kinds of arrays, from their allocation until they are freed.
     print(ledger.report())                                 the bytes at the peak
     ledger.plot("out/06.png")                              draws the bytes during the step
 
-A recording sees the arrays that a Function returns in forward, saves, and returns in backward. It
-follows each buffer until Python frees it. (A buffer is an array that owns its memory; its views do
-not count.) An op also makes arrays for its own use. The op reports the large arrays by `scratch`
-(cuda/launch.py), and the recording sees the reported arrays. workspace.py has formulas for the
-bytes of these arrays. The recording does not see small arrays, or temporary arrays inside an
-expression, such as the product in `a * b + c`. tests/memory/test_ledger.py and
+A recording sees three kinds of arrays of a Function: results of forward, saved arrays, and results
+of backward. It follows each buffer until Python frees it. (A buffer is an array that owns its
+memory; its views do not count.) An op also makes arrays for its own use. The op reports the large
+arrays by `scratch` (cuda/launch.py), and the recording sees the reported arrays. workspace.py has
+formulas for the bytes of these arrays. The recording does not see small arrays, or temporary arrays
+inside an expression, such as the product in `a * b + c`. tests/memory/test_ledger.py and
 benchmarks/bench_memory.py compare the recorded bytes with the memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/06_memory.py

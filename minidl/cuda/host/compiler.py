@@ -10,7 +10,7 @@ half a library.
 
 When a library is loaded, its code can run. So a library is loaded only under two conditions. Its
 checksum must be right. It must belong to this user, to root or to the owner of the folder in
-MINIDL_CACHE. Else it is compiled again.
+MINIDL_CACHE. Else the library is compiled again.
 
 If the cache folder cannot be written or is full, this process warns and uses a temporary folder. If
 the temporary folder is full, too, the process uses a folder in memory. If the folder in memory is

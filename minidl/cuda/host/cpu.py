@@ -4,7 +4,7 @@
                  C++ = host headers + text + the kernel's launcher     (compiler.py: cached)
     flat form:   the launcher is a loop over the threads             (flat.py makes it fast)
     fibre form:  the launcher gives the kernel to the fibre engine   (kernels/host/fibre.cpp)
-                 launchers.py writes both
+                 launchers.py writes both launchers
 
 A launch compiles only one kernel of a file, because the compiler needs time to vectorise loops. To
 compile all six kernels of softmax takes 0.9 s, and to compile one of them takes 0.3 s.
@@ -179,7 +179,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     """Returns the C++ for `text`: the edited text and the launchers. text: the file's text with its
     includes.
 
-    name:    the name of one kernel. If None, every kernel that is not a template.
+    name:    the name of one kernel. If None, the C++ has every kernel that is not a template.
     without: names of kernels to leave out.
     Raises KernelError if there is no such kernel, or if the CPU runner does not support this
     kernel."""

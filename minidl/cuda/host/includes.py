@@ -38,7 +38,7 @@ _NVIDIA_HEADER = re.compile(
 
 def find(path):
     """Returns the absolute path of a .cu file: `path` itself, or else `path` in kernels/. Raises
-    KernelError if neither file exists."""
+    KernelError if there is no such file."""
     for candidate in (Path(path), KERNELS / path):
         if candidate.is_file():
             return candidate.resolve()

@@ -39,9 +39,9 @@ _HAS_EFFECTS = re.compile(
 
 
 def check(kernel, grid, block, args, shared_mem):
-    """Tries the CpuKernel. Returns True if it does not need to be tried again. Returns False if the
-    arrays of this launch are too large to try. Raises KernelError if the results of the two forms
-    differ."""
+    """Tries the CpuKernel. Returns True if the kernel does not need to be tried again. Returns
+    False if the arrays of this launch are too large to try. Raises KernelError if the fast loop and
+    the plain loop give different results."""
     if os.environ.get("MINIDL_SELF_CHECK") == "0" or not kernel.plain:
         return True
     parameters = kernel.signature.parameters
