@@ -6,8 +6,8 @@
 All commands follow one rule. A command uses the clone that contains the first Python or CUDA file
 among the arguments. If there is no such file, or if it is in no clone, the command uses the clone
 that contains the current folder. If there is no such clone, it uses the installed package. Without
-this rule a student could edit a kernel in ~/new, and the command would run the kernel in ~/old. If
-the command was started from another clone, it prints a line and starts itself again from the chosen
+this rule a student edits a kernel in ~/new, but the command runs the kernel in ~/old. If the
+command was started from another clone, it prints a line and starts itself again from the chosen
 clone.
 
 Test: tests/cli/test_clone.py   Used by: main.py

@@ -1,7 +1,9 @@
 """`minidl doctor`: prints what is installed, whether it works, and how to repair it.
 
-    ok     installed and tried                       !!     broken: the exit status is 1
-    --     not installed; what works without it      ->     how to repair or install it
+    ok     the program or library is installed and has been tried
+    --     it is not installed. The line tells what works without it
+    !!     it is broken. The exit status of `minidl doctor` is then 1
+    ->     how to repair or install it
 
 Every check uses the program or library that it checks. For example, it starts two ranks, compiles a
 file, or runs a kernel on the GPU. An MPI or CUDA library of the wrong version may crash. So such a

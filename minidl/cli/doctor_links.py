@@ -1,8 +1,8 @@
 """`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4 ranks.
 
 For each number of ranks it prints the time of a ping-pong between two ranks. Then it prints the
-measured numbers from which select.py chooses an all-reduce. For each size of an array it prints the
-chosen all-reduce. This takes about 2 s. The measured numbers are stored in a file, and
+measured numbers from which select.py chooses an all-reduce algorithm. For each size of an array it
+prints the chosen algorithm. This takes about 2 s. The measured numbers are stored in a file, and
 `select.stored(t)` reads them.
 
 Test: tests/comm/test_select.py

@@ -1,8 +1,8 @@
 """The rungs that `minidl kernel bench` runs, and the results that each rung should give.
 
-Each kernel file has one function here. The function returns a list of Cases. Its arguments are:
-`op`, the file of minidl/ops/ that launches the kernels; draw(*shape), which makes an input; and the
-sizes. To add a kernel file, write such a function and add an entry to SIZES.
+Each kernel file has one function in this file. The function returns a list of Cases. Its arguments
+are: `op`, the file of minidl/ops/ that launches the kernels; draw(*shape), which makes an input;
+and the sizes. To add a kernel file, write its function and add an entry to SIZES.
 
 Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """

@@ -2,7 +2,7 @@
 kernels of tutorial 03. The functions have the same form as in kernel_rungs.py.
 
 On a GPU every kernel of a file is a rung. On a CPU a file has two kinds of rungs: the kernel that
-training uses there, and the kernels that need no table of GPU addresses.
+training uses on a CPU, and the kernels that need no table of GPU addresses.
 
 Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """

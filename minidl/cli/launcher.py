@@ -47,25 +47,25 @@ class LaunchError(Exception):
 def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, deadline_s=300.0,
         start_s=60.0, bind=None, stdin_file=None, restarts=0, min_ranks=None, silence_s=0.0,
         heal=False, replacements=0, hosts=None):
-    """Runs a Python script on n MPI ranks. Returns its exit status, or 130 after ctrl-C. Raises
-    LaunchError if the ranks cannot be started.
+    """Runs a Python script on n MPI ranks. Returns the exit status of the run. After ctrl-C the
+    status is 130. Raises LaunchError if the ranks cannot be started.
 
     script       the path of a Python file
     arguments    a list of its arguments
     threads      the number of BLAS threads of each rank. The default is cores / n
     mpiexec      the command that starts the ranks, with its options. The default is find_mpiexec()
-    net          a network to imitate, in the form of links_text.parse. `comm.world()` reads it from
-                 MINIDL_NET
+    net          a text that describes a network to imitate, as in links_text.parse.
+                 `comm.world()` reads this text from MINIDL_NET
     watch        if True, `comm.world()` makes a Watch, which compares the ranks' collectives.
                  MINIDL_WATCH holds the Watch's deadline, or "no"
     deadline_s   how many seconds ranks may wait for a rank that computes. 0 means no limit
-    start_s      how many seconds after the first rank the last rank may start
+    start_s      the last rank must start at most this many seconds after the first rank
     bind         "numa" binds each rank to the cores of one node. "core" binds each rank to one core
                  for each thread of the rank (numa.py)
     stdin_file   a file that rank 0 gets as standard input
     restarts     how many times failed ranks are started again, at most
     min_ranks    the smallest number of ranks to start. The default is n
-    silence_s    the run has failed if no rank of an elastic.run does a step for this many seconds.
+    silence_s    the run fails if no rank of an elastic.run does a step for this many seconds.
                  0 means no limit
     heal         if True, the ranks continue without a rank that dies (elastic/heal.py). Then there
                  is no Watch, because a Watch would end all ranks
@@ -147,9 +147,9 @@ def say(text):
 
 
 def names_hosts(launcher):
-    """Returns True if ranks may start on other hosts. This is so if mpiexec has options, or if an
-    environment variable of a batch job is set. If the result is False, the launcher listens only on
-    the loopback address."""
+    """Returns True if ranks may start on other hosts: if mpiexec has options, or if an environment
+    variable of a batch job is set. If the result is False, the launcher listens only on the
+    loopback address."""
     return len(launcher) > 1 or any(name in os.environ for name in JOBS)
 
 

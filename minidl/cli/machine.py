@@ -37,8 +37,8 @@ OPEN_MPI = {
 
 
 def find_mpiexec():
-    """Returns the path of mpiexec or mpirun, or None. Looks next to this Python first, because pip
-    puts the mpiexec that fits mpi4py there."""
+    """Returns the path of mpiexec or mpirun, or None. pip puts an mpiexec that fits mpi4py into the
+    folder of this Python. So find_mpiexec() looks in this folder first."""
     beside = str(Path(sys.executable).parent)
     for where in (beside, None):
         for name in ("mpiexec", "mpirun"):
@@ -69,8 +69,8 @@ def vendor_of(mpiexec):
 
 def environment(n, threads=None):
     """Returns the environment for n ranks on this machine: this process's environment with some
-    variables added. threads: the number of BLAS threads of each rank. If None, it is cores / n, and
-    variables that the user has set are not changed."""
+    variables added. threads: the number of BLAS threads of each rank. If threads is None, the
+    number is cores / n. Then variables that the user has set are not changed."""
     env = dict(os.environ)
     share = str(threads or max(1, n_cores() // n))
     for name in THREAD_VARIABLES:

@@ -1,8 +1,8 @@
 """NUMA: finds the nodes of this machine, and binds each rank to one node, near the rank's memory.
 
 The plain form, with the picture and the formula of the time: minidl/plain/numa.py. This file is for
-real machines. Its functions bind the ranks of a launcher, measure near and far memory, and find the
-node of each page.
+real machines. Its functions bind the ranks of a launcher, measure the speed of near and far memory,
+and find the node of each page.
 
 `minidl run --bind numa` binds each rank to the cores of one node. The ranks are given to the nodes
 in turn. `--bind core` binds a rank to one core for each thread of the rank. mpiexec does the
@@ -77,7 +77,8 @@ def on(all_nodes, cpus):
 
 
 def nics(root="/sys"):
-    """Returns {network interface: its node} for the interfaces whose node is known."""
+    """Returns {network interface: node of this interface}. An interface without a known node is
+    left out."""
     found = {}
     for file in sorted(Path(root, "class/net").glob("*/device/numa_node")):
         if (number := int(file.read_text())) >= 0:  # -1: the node is unknown
@@ -134,8 +135,8 @@ def time_s(n_bytes, remote, local_bps, remote_bps):
 
 
 def measure(all_nodes):
-    """Returns (bytes/s of near memory, bytes/s of far memory), read by one core. Returns None if
-    this process has cores on only one node."""
+    """Measures how fast one core reads memory. Returns (bytes/s of near memory, bytes/s of far
+    memory). Returns None if this process has cores on only one node."""
     before = backend.cores()
     sets = [node.cpus & before for node in all_nodes if node.cpus & before]
     if len(sets) < 2:
@@ -157,8 +158,8 @@ def measure(all_nodes):
 
 
 def report(ranks, root="/sys", measured=measure):
-    """Returns the lines that `minidl doctor` prints. ranks: a list with the result of here() for
-    each rank that `--bind numa` has bound, or []."""
+    """Returns the lines that `minidl doctor` prints about NUMA. ranks: a list with the result of
+    here() for each rank that `--bind numa` has bound, or []."""
     found, lines = nodes(root), []
     for node in found:
         cpus = f"cpus {ranges(node.cpus)}" if node.cpus else "no cpus"

@@ -17,9 +17,9 @@ from minidl.text import tr
 
 
 def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp, rows):
-    """Prints the plans. Returns the exit status 0. If no plan fits, or if an option is wrong,
-    prints the reason and returns 2. The arguments are the options of the command, as text or
-    numbers."""
+    """Prints the best ways to divide the model over the ranks. Returns the exit status 0. If no
+    plan fits, or if an option is wrong, prints the reason and returns 2. The arguments are the
+    options of the command, as text or numbers."""
     try:
         memory, model, flops = n_bytes(memory), shape(model), rate(flops)
         links = links_text.parse(net, ranks)

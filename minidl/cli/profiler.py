@@ -1,7 +1,8 @@
 """`minidl profile [-n 4] script.py`: profiles a script. The script is not changed.
 
-    minidl profile -n 4 train.py --steps 20      report; profile.json for Perfetto, profile.html
-    minidl profile --picture train.py            one rank; also writes profile.png
+    minidl profile -n 4 train.py --steps 20      prints a report, writes profile.json
+                                                 (for Perfetto) and profile.html
+    minidl profile --picture train.py            runs one rank, also writes profile.png
     minidl trace profile.json                    prints the report again
 
 Each rank runs the script inside of `minidl.profile(t)` (profiled.py).

@@ -6,14 +6,14 @@
                                     launcher (supervisor.py) how the rank ended.
 
 The first process forks before it imports minidl. The parent is the guard, and waits for signals.
-The guard inherits the connection to mpiexec. So MPICH's mpiexec does not notice that a rank died,
-and does not kill the other ranks before the launcher knows the reason.
+The guard inherits the connection to mpiexec. So MPICH's mpiexec does not notice the death of a
+rank. Without a guard, mpiexec kills the other ranks before the launcher knows the reason.
 
 The script runs as in `python script.py`, with four differences. stdout is written line by line. The
 first line of a traceback names the rank. The rank tells the launcher how the script ends. A thread
 answers when the launcher asks for the rank's place in the script. `python -m minidl.cli.rank
-script.py` also works, under any mpiexec and without `minidl run`. Then there is no guard, and
-abort.guarded ends all ranks through MPI.
+script.py` also works, under any mpiexec and without `minidl run`. Then there is no guard. If a rank
+fails, abort.guarded ends all ranks through MPI.
 
 Test: tests/cli/test_supervisor.py, tests/mpi/test_abort.py   Used by: launcher.py
 """

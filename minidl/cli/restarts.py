@@ -9,14 +9,15 @@ continues from the newest snapshot. The script can read the number of the attemp
 MINIDL_ATTEMPT. It may print the number, but its results must not depend on the number.
 
     what happened                                  what the next attempt does
-    the same step fails twice in the same way      no next attempt: this is a bug, not a fault. The
-                                                   messages of the two failures may differ in
-                                                   addresses, process numbers and times
-    some ranks have not started                    one attempt without these ranks, and then again
-                                                   with all ranks
-    a host of --hosts does not answer              fewer ranks until the host answers (hosts.py)
-    the same rank fails twice in a row, at         one attempt with one rank less, if --min-ranks
-    different steps                                allows it, and then again with all ranks
+    the same step fails twice in the same way      there is no next attempt: this is a bug, not a
+                                                   fault. The messages of the two failures may
+                                                   differ in addresses, process numbers and times
+    some ranks have not started                    it runs without these ranks. The attempt after it
+                                                   runs with all ranks
+    a host of --hosts does not answer              it has fewer ranks, until the host answers
+                                                   (hosts.py)
+    the same rank fails twice in a row, at         it has one rank less, if --min-ranks allows this.
+    different steps                                The attempt after it runs with all ranks
 
 The run ends if fewer ranks than --min-ranks can start. A script without elastic.run starts again
 from the beginning.
@@ -71,13 +72,14 @@ GOING_S = 1.0  # seconds to wait if a host answers but starts no rank: it may be
 def until_done(start, n, least, restarts, say=sys.stderr.write, room=None):
     """Starts attempts until one succeeds or no more are allowed. Returns the exit status.
 
-    start:    start(n, number) runs one attempt on n ranks, and returns (status, Supervisor)
+    start:    a function. start(n, number) runs one attempt on n ranks, and returns (status,
+              Supervisor)
     n:        how many ranks are wanted
     least:    the smallest number of ranks to start
     restarts: how many more attempts are allowed
-    say:      writes a text for the user
-    room:     room() returns the number of ranks for which there are places now. If None, there are
-              always places for n ranks"""
+    say:      a function. say(text) prints a text for the user
+    room:     a function. room() returns how many ranks the hosts can take now. If room is None,
+              n ranks can always start"""
     past = []
 
     def startable():
@@ -119,7 +121,7 @@ def too_few(ranks, n, least):
 
 
 def attempt_of(n, status, supervisor, seconds):
-    """Returns the Attempt on n ranks, from what its Supervisor knows."""
+    """Returns the Attempt on n ranks. Its values come from `supervisor`."""
     ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
         rank.step for rank in left if rank.step is not None]

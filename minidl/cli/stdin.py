@@ -1,8 +1,8 @@
 """The standard input of a run: `minidl run --stdin FILE` opens FILE as rank 0's standard input.
 
-mpiexec would pass its own standard input on to rank 0. But if rank 0 does not read this input,
-MPICH's mpiexec dies after 64 KB, and Open MPI's mpiexec hangs. So `minidl run ... < FILE` is an
-error. A pipe that holds data is an error, too.
+mpiexec passes its own standard input on to rank 0. But if rank 0 does not read this input, MPICH's
+mpiexec dies after 64 KB, and Open MPI's mpiexec hangs. So `minidl run ... < FILE` is an error. A
+pipe that holds data is an error, too.
 FILE may be a FIFO. Rank 0 must be able to open FILE on its host.
 
 Test: tests/cli/test_numa.py   Used by: launcher.py, rank.py

@@ -5,21 +5,23 @@
          '== TCP: "born", "joined", "exit -9" ==='
 
 Each guard reports how its rank ended. Each rank reports its state: born, joining, joined, finished
-and so on (supervised.py). The first of these failures ends the run, and the message names the rank:
+and so on (supervised.py). The run ends at the first failure, and the supervisor prints which rank
+failed. These are the failures:
 
     a rank is killed by a signal, or ends before its script ends (by os._exit, or by a crash in C)
     some ranks call sys.exit(1), and the others do not within half a second
     a rank ends its script with status 0 before world(), and other ranks wait in world()
-    a rank does not start within `start_s` after the first rank (its host has no minidl, or another
-        Python)
-    ranks have waited `deadline_s` in world() for a rank that does not come
-    no rank moves for `deadline_s`: every rank stays at the same Python instruction
-    no rank of an elastic.run has done a step for `silence_s`
+    a rank does not start within `start_s` seconds after the first rank (its host has no minidl, or
+        another Python)
+    ranks have waited in world() for `deadline_s` seconds, because another rank does not come
+    no rank moves for `deadline_s` seconds: each rank stays at one Python instruction
+    no rank of an elastic.run has done a step for `silence_s` seconds
 
-With --heal a failure of the first kind is printed and does not end the run. The other ranks make a
-new group, within `start_s` seconds, and continue (elastic/heal.py). But the run ends if a rank dies
-before all ranks are in world(), or if no rank is left. The run also fails if the group's first rank
-dies after its elastic.run. Only this rank does the rest of the script, such as writing the result.
+With --heal a rank may be killed, or may end before its script ends. Then the supervisor only prints
+this failure. The other ranks make a new group, within `start_s` seconds, and continue
+(elastic/heal.py). But the run ends if a rank dies before all ranks are in world(), or if no rank is
+left. After elastic.run only the group's first rank does the rest of the script, such as writing the
+result. So the run fails if this rank dies after elastic.run.
 
 A rank that raises an exception prints the traceback itself. At the end of every run the guards kill
 their ranks, and then mpiexec ends.
@@ -28,9 +30,10 @@ A Watch also observes ranks (comm/observe/lookout.py). Watch and supervisor find
 A Watch runs inside the ranks. It knows the message that a rank waits for, so it finds a deadlock
 after a second. A Watch also works under mpirun without this file. The supervisor runs outside the
 ranks. It knows how a rank ended. It also finds a rank that hangs outside minidl's calls, a rank
-that has no Watch, and a rank that does not answer. The supervisor asks all ranks for their places
-LOOKS + LATER times before it ends a run that does not move. So a Watch prints first. Watch and
-supervisor send their questions as lines of JSON over TCP, and places.py finds a rank's place in its
+that has no Watch, and a rank that does not answer. If no rank moves, the supervisor asks each rank
+LOOKS + LATER times for its place in the script. Then the supervisor ends the run. It asks the last
+LATER questions after `deadline_s`, so a Watch with the same deadline prints first. Watch and
+supervisor send their questions as lines of JSON over TCP. places.py finds a rank's place in its
 script.
 
 Test: tests/cli/test_supervisor.py   Used by: launcher.py
@@ -133,7 +136,7 @@ class Supervisor:
     deadline_s: how many seconds ranks may wait without moving. None or 0 means no limit
     start_s:    the last rank must start at most this many seconds after the first rank
     one_host:   if True, listens only on the loopback address
-    say:        writes a text for the user
+    say:        a function. say(text) prints a text for the user
     silence_s:  the run fails if no rank of an elastic.run does a step for this many seconds. 0
                 means no limit
     heal:       if True, the run continues when a rank dies"""
@@ -253,7 +256,8 @@ class Supervisor:
         return True
 
     def _tell(self, rank, which, **line):
-        """Sends a message to a rank's "guard" or to the "rank" itself, if it is connected."""
+        """Sends a message to a rank or to its guard. which: "rank" or "guard". Does nothing if
+        there is no connection."""
         if which in rank.links:
             try:
                 rank.links[which].say(**line)
@@ -407,8 +411,8 @@ class Supervisor:
     def _judge_lost(self, left, now):
         """Handles failed ranks with --heal. left: the ranks that failed. A failed rank that has not
         called sys.exit is dead, and is recorded as lost. Returns the other failed ranks. The run
-        ends when the scripts of all ranks that are not lost have ended. It does not wait for
-        MPI_Finalize, which may hang after a death."""
+        ends when all living ranks have ended their scripts. It does not wait for MPI_Finalize,
+        which may hang after a death."""
         for rank in left:
             if rank.state != "exits" and rank not in self._lost:
                 self._lost.append(rank)
@@ -427,8 +431,8 @@ class Supervisor:
 
     def _judge_healed(self, others):
         """Sets the exit status of the run, when all living ranks have ended their scripts. others:
-        the living ranks. The first rank of a group usually writes the results. So the run has
-        failed if that rank died after its elastic.run."""
+        the living ranks. The first rank of the group usually writes the results. So the run has
+        failed if the first rank died after its elastic.run."""
         if not self._lost or any(rank.first for rank in others):
             self.status = 0
             return
@@ -510,10 +514,10 @@ class Supervisor:
             self._tell(rank, "rank", ask="where")
 
     def _look(self, now):
-        """Asks each rank for its place, at regular intervals. Ends the run if each rank has given
-        the same place, or no answer, LOOKS + LATER times in a row. Also ends the run if a rank has
-        waited in world() for deadline_s seconds, or if a signal has stopped a rank for deadline_s
-        seconds."""
+        """Asks each rank for its place in the script, at regular intervals. A rank has not moved if
+        its last LOOKS + LATER places are equal. A missing answer counts as an equal place. Ends the
+        run if no rank has moved. Also ends the run if a rank has waited in world() for deadline_s
+        seconds, or if a signal has stopped a rank for deadline_s seconds."""
         busy = [rank for rank in self.ranks if rank.status is None]
         waiting = [rank for rank in busy if rank.state == "joining"]
         absent = [rank for rank in self.ranks if rank.state == "born"]

@@ -1,4 +1,4 @@
-"""Removes files that MPI makes for a run and leaves behind if its mpiexec is killed.
+"""Removes files that MPI makes for a run and leaves behind if mpiexec is killed.
 
     /dev/shm/mpich_shm_1e47_0            MPICH: shared memory
     /tmp/hydra_hwloc_xmlfile_DZTCPC      MPICH: a description of the machine
@@ -8,7 +8,8 @@
 While mpiexec and its child processes run, the launcher notes which of these files they use. After
 these processes have ended, the launcher removes the files that still exist. A guard that ends its
 rank also removes the files of this rank. So shared memory is removed on every host, and also if the
-launcher is killed. This file imports nothing from minidl, because a guard runs it alone.
+launcher is killed. This file imports nothing from minidl, because a guard runs this file without
+the rest of minidl.
 
 Test: tests/cli/test_leftovers.py   Used by: supervisor.py, rank.py
 """

@@ -6,16 +6,16 @@
     checks/   does the same as host/, and finds races and accesses outside an array
     nvrtc.py  compiles with NVIDIA's own compiler, without a GPU, in a separate process
               (nvrtc_process.py)
-    tool.py   the command `minidl kernel`. minidl/text.py lays out its tables
+    tool.py   the command `minidl kernel`
     device.py         finds and chooses GPUs. Its functions are named as in torch.cuda
     host_memory.py    makes pinned memory, and copies arrays on a separate stream
-    index_check.py    checks indices on a GPU without waiting for it
+    index_check.py    checks indices on a GPU. The host does not wait for the GPU
     dispatch.py       chooses between a kernel and NumPy. No other file chooses
     launch.py         launches a kernel over elements, or over many arrays
     rows.py           chooses the version of a kernel that works on rows
     grad_norm.py      computes the norm of many arrays in one launch
     unscale_check.py  unscales gradients and checks that all are finite, in one launch
-    philox.py         makes random bits on a GPU, equal to NumPy's
+    philox.py         makes random bits on a GPU, the same bits that NumPy makes
     fuse.py           makes one kernel from a chain of elementwise ops
     cuda_graph.py     runs a training step as one launch
     cublas.py         multiplies matrices on a GPU by calls of cuBLAS, NVIDIA's BLAS

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result]:
-    """Returns a function that replays the GPU work of `step()`. This function always returns the
-    tensors that `step` returned at the capture, with new values.
+    """Returns a function that replays the GPU work of `step()`. Each call of the returned function
+    gives the tensors that `step` returned at the capture, with new values.
 
     warm_up: how many times `step` runs before the capture, to fill the memory pool and to compile
              kernels. These are real steps: they change the parameters.
-    Raises RuntimeError if the step draws random numbers, because each replay would draw the same
+    Raises RuntimeError if the step draws random numbers, because all replays draw the same
     numbers."""
     cupy = backend.import_cupy()
     stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()

@@ -1,4 +1,4 @@
-"""Finds and chooses GPUs, and tells how much memory arrays use. The names are torch.cuda's.
+"""Finds and chooses GPUs, and tells how much memory arrays use. The names are as in torch.cuda.
 
     minidl.cuda.is_available()             True if CuPy finds a GPU
     minidl.cuda.set_device(local_rank)     from now on "cuda" means this GPU, in this thread

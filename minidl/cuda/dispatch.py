@@ -70,9 +70,9 @@ def kernel(file, name, dtype=np.float32, **defines):
 def can_launch(file, name, dtype, **defines):
     """Returns True if this kernel is compiled for the CPU, or can be compiled.
 
-    Call this function in code that changes arrays before it launches the kernel. Other code can run
-    a second time, so it does not need this call. If there is no disk space to compile a kernel,
-    mode.or_numpy runs such code again, with NumPy."""
+    If there is no disk space to compile a kernel, mode.or_numpy runs the op a second time, with
+    NumPy. An op that changes arrays before it launches the kernel must not run twice. So such an op
+    calls can_launch() before the changes."""
     try:
         kernel(file, name, dtype, **defines).on_cpu
     except NoRoom as error:

@@ -1,8 +1,8 @@
-"""Runs a .cu file on a GPU. CuPy's RawModule compiles it, with its includes written into the text.
+"""Runs a .cu file on a GPU. CuPy's RawModule compiles the file and its includes.
 
 Unlike CuPy, this file compares the arguments with the signature in the .cu file. If the parameter
 is a `float*` and the argument is a float64 array, that is an error. A Python number is converted to
-the parameter's type (CuPy would pass 64 bits).
+the parameter's type (CuPy passes 64 bits).
 
 A training step launches hundreds of kernels, so a launch must take little time. The order of the
 arguments is computed once, when the GpuKernel is made. A number is converted when it is first

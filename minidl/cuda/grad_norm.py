@@ -53,7 +53,8 @@ def square_sums(arrays):
 
 def chunk_sums(partial, sizes):
     """Returns, for each array, the sum of the rows of its chunks: (n_arrays, width) float64.
-    partial: (n_chunks, width), a row for each chunk. sizes: the element counts of the arrays."""
+    partial: (n_chunks, width), a row for each chunk. sizes: the number of elements of each
+    array."""
     xp, n = backend.xp_of([partial]), len(sizes)
     width = partial.shape[1]
     sums = xp.empty((n, width))

@@ -6,19 +6,19 @@
 A GPU can copy while it computes. For this, the host's memory must be pinned, so that the system
 does not move it. The copy must be on a separate stream. That stream must wait until the source has
 been computed. It must also wait until the old values in the target have been read. Who waits for
-the copy?
+the copy, and which file uses the function?
 
     to_host, to_device   the calling thread waits, the device does not      parallel/zero/offload.py
     CopyStream           the compute stream waits, no thread does           memory/offload.py
     SideStream           the compute stream waits for another thread's work parallel/data/bucket.py
 
-CuPy's pool gives freed memory to a new array at once. This is safe only on the stream that
-allocated the memory. So if two streams use an array, the thread of the compute stream must allocate
-this array. The array must not be freed until its own stream has waited for the other stream
-(`join`), or the other stream's event has happened.
+As soon as memory is freed, CuPy's pool may give it to a new array. This is safe only on the stream
+that allocated the memory. So if two streams use an array, the thread of the compute stream must
+allocate this array. The array may be freed after its own stream has waited for the other stream
+(`join`). It may also be freed after the other stream's event has happened.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
-Test: tests/cuda/test_host_memory.py (late copies without a GPU)
+Test: tests/cuda/test_host_memory.py (imitates late copies, without a GPU)
 """
 
 import ctypes
@@ -71,16 +71,16 @@ def join(x, event):
 class SideStream:
     """A GPU stream for the work of another thread. It runs in parallel to the compute stream.
 
-    Without a SideStream, the thread would use the null stream, which all threads share. Then its
-    work and the computation would wait for each other."""
+    Without a SideStream, the thread uses the null stream, which all threads share. Then the
+    thread's work and the computation wait for each other."""
 
     def __init__(self):
         self.streams = {}  # {device number: stream}
 
     def run(self, event, x, fn, *args):
         """Calls fn(*args). The GPU work of fn on x's device starts after `event`. Returns an event
-        that happens when this work has ended, for `join`. The host does not wait. For NumPy arrays
-        both events are None."""
+        for `join`. The event happens when this work has ended. The host does not wait. For NumPy
+        arrays both events are None."""
         if event is None:
             fn(*args)
             return None

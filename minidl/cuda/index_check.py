@@ -1,15 +1,16 @@
-"""Checks indices on a GPU without waiting for it.
+"""Checks indices on a GPU. The host does not wait for the GPU.
 
     launch       out = the indices, as int64. An index out of range becomes 0 and is recorded
     later        the next call that waits for the device (item, cpu, tolist, print, synchronize)
                  reads this record. If there is a bad index, this call raises IndexError with the
                  op and the index
 
-Without a check, a kernel that reads w[index] would read memory of another array, and CuPy's own
-take would silently wrap around. If every op tested index.max(), the host would wait for all earlier
-work each time. Then the GPU's queue would be empty several times in every step. The record needs no
-extra wait. Before the host waits for a number, it queues a copy of the record on the same stream.
-This copy goes into pinned memory. On the CPU the ops check the indices at once.
+Without a check, nobody notices a bad index. A kernel that reads w[index] reads the memory of
+another array, and CuPy's own take wraps around. A test of index.max() in each op is slow: the host
+waits for all earlier work. Then the GPU's queue is empty several times in every step. The record
+needs no extra wait. Before the host waits for a number, it queues a copy of the record on the same
+stream. This copy goes into pinned memory. On the CPU each op checks its indices before it uses
+them.
 
 Kernel: kernels/index_check.cu   Test: tests/cuda/test_index_check.py
 """
@@ -50,7 +51,7 @@ def checked(op, index, n, ignored=None, low=0):
 
     An index is good if it is in [low, n) or equals `ignored`. A bad index is replaced by `ignored`,
     or by 0 if `ignored` is None. The bad index is also recorded for a later error. If n is 0 and
-    there are indices, raises IndexError at once. op: the op's name for the error message."""
+    there are indices, raises IndexError immediately. op: the op's name for the error message."""
     if n <= 0 and index.size:
         raise IndexError(f"{op}: got {index.size} indices into a dimension of size {n}, where no "
                          "index is valid")

@@ -1,16 +1,16 @@
-"""Launches a kernel over elements, or over many arrays at once, for the ops and the optimizers.
+"""Launches elementwise kernels, and kernels that work on many arrays in one launch.
 
     arrays    |aaaaaaaaaa|bb|cccccc|        an optimizer's hundred parameters, of all sizes
     chunks     (0,0,4) (0,4,8) (0,8,10) (1,0,2) (2,0,4) (2,4,6)     (array, begin, end)
     pointers   [&a, &b, &c]
 
-With one launch for each array, each array would cost some microseconds, and small arrays would
-leave most of a GPU idle. Instead, one launch gets the table of addresses and the list of chunks. On
-the CPU each thread works on one chunk. On a GPU each block works on one chunk. A chunk may be from
-any array. Tables are kept on the GPU and used again, because weights do not move, and gradients are
+A separate launch for each array costs some microseconds for each array. Also, a small array leaves
+most of a GPU idle. Instead, one launch gets the table of addresses and the list of chunks. On the
+CPU each thread works on one chunk. On a GPU each block works on one chunk. A chunk may be from any
+array. Tables are kept on the GPU and used again, because weights do not move, and gradients are
 mostly at the same addresses as before.
 
-Test: tests/cuda/test_launch.py   Rows that are summed or normalised: rows.py
+Test: tests/cuda/test_launch.py   Kernels that sum or normalise rows: rows.py
 """
 
 import contextlib
@@ -85,8 +85,8 @@ def over_chunks(file, name, dtype, xp, sizes, args, **defines):
     """Launches one kernel over many arrays. On the CPU this is the kernel `name`_chunks, with a
     thread for each chunk. On a GPU this is the kernel `name`_many, with a block for each chunk.
 
-    sizes: the element counts of the arrays. The kernel's last two parameters are the chunk list and
-    its length."""
+    sizes: the number of elements of each array. The kernel's last two parameters are the chunk list
+    and its length."""
     chunks = chunk_list(tuple(sizes))
     n = len(chunks)
     if n and xp is np:
@@ -134,8 +134,8 @@ def pointers(xp, arrays, dtype, what, written=False):
 
 def on_device(xp, table):
     """Copies `table`, a small array of the host, to the current device. Returns the copy. Equal
-    tables share one copy, so do not write to it. The host does not wait. The first stream that
-    needs the table copies it from pinned memory, and the other streams wait for this copy."""
+    tables share one copy, so do not write to the copy. The host does not wait. The first stream
+    that needs the table copies it from pinned memory, and the other streams wait for this copy."""
     if xp is np:
         return table
     if getattr(_graph, "pool", None):
@@ -165,11 +165,12 @@ _graph = threading.local()  # has the pool of this thread's capture, and the tab
 @contextlib.contextmanager
 def tables_of_a_graph(pool):
     """Use `with tables_of_a_graph(pool) as tables:` around the capture of a CUDA graph. In this
-    block, each table that `on_device` returns is a new array from this pool. The array is filled at
-    once and appended to the list `tables`. Keep the list and the pool while the graph is in use.
+    block, each table that `on_device` returns is a new array from this pool. `on_device` fills the
+    array before it returns, and appends the array to the list `tables`. Keep the list and the pool
+    while the graph is in use.
 
     A table must not be in the graph's own pool. Memory of that pool may belong to an intermediate
-    result of the graph, and each replay would write this result over the table."""
+    result of the graph. Then each replay writes this result over the table."""
     _graph.pool, _graph.tables = pool, []
     try:
         yield _graph.tables
@@ -179,7 +180,7 @@ def tables_of_a_graph(pool):
 
 def _upload_for_graph(xp, table):
     """Returns a copy of the table on the device. CuPy allows no copy from the host on a stream that
-    is being captured. So another stream copies, and the host waits for it."""
+    is being captured. So another stream makes the copy, and the host waits for the copy."""
     host = pinned(xp, table.nbytes, np.uint8)
     host[...] = np.frombuffer(table.tobytes(), np.uint8)
     stream = xp.cuda.Stream(non_blocking=True)
@@ -193,8 +194,8 @@ def _upload_for_graph(xp, table):
 
 
 def same_sizes(op, *lists):
-    """Returns the element counts of the arrays of one list. Raises ValueError if array i does not
-    have the same count in all lists."""
+    """Returns the number of elements of each array in a list. Raises ValueError if array i does not
+    have the same number of elements in all lists."""
     sizes = [a.size for a in lists[0]]
     for other in lists[1:]:
         if [a.size for a in other] != sizes:

@@ -41,8 +41,8 @@ def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
     """Compiles a .cu file for each architecture. Returns a list of Usage. Raises KernelError, with
     NVRTC's messages, if the file does not compile.
 
-    instances: template instances, such as 'scale<float, 4>'. If a template has no instance here,
-    NVRTC only parses it."""
+    instances: template instances, such as 'scale<float, 4>'. If a template has no instance in this
+    list, NVRTC only parses the template."""
     path = find(path)
     text = for_nvrtc(path, defines or {})
     names = [f.name for f in Source(path, inline_includes(path)).kernels]
@@ -75,9 +75,9 @@ def available():
 
 
 def compile_log(path, text, options, arch, instances=()):
-    """Compiles `text`, the text of the file at `path`. Returns NVRTC's log, which has the figures
-    of ptxas. Logs are kept in the folder of the compiled kernels, so the same text is compiled only
-    once."""
+    """Compiles `text`, the text of the file at `path`. Returns NVRTC's log, in which ptxas prints
+    the numbers of registers and spills. Logs are kept in the folder of the compiled kernels, so the
+    same text is compiled only once."""
     _, include = _library()
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]

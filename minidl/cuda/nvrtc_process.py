@@ -5,9 +5,8 @@ nvrtc.py starts it as `python -I nvrtc_process.py`.
     stdin    {"library": path, "text": ..., "name": ..., "flags": [...], "instances": [...]}
     stdout   {"status": NVRTC's status, "log": NVRTC's log}
 
-NVRTC can harm the process that it runs in. For some texts it removes the limit of the stack's size.
-An endless recursion would then use all memory of the machine before it is stopped. And if NVRTC
-crashes, only this process ends.
+NVRTC can harm its process. For some texts it removes the limit of the stack's size. Then an endless
+recursion uses all memory of the machine. And if NVRTC crashes, only this process ends.
 
 Source: NVRTC's documentation.   Test: tests/cuda/test_nvrtc.py
 """

@@ -3,8 +3,8 @@
     bits((seed, stream, counter), n) -> n draws of 32 bits, a CuPy array
 
 A draw is a function of (seed, stream, counter). So each thread of the GPU computes its own eight
-draws, and the host uploads no bits. If the host made the draws for GPT-2's 12 layers, each step
-would take 14 s longer.
+draws, and the host uploads no bits. If the host makes the draws, each step of GPT-2 (12 layers)
+takes 14 s longer.
 
 Kernel: kernels/philox.cu   Test: tests/cuda/test_philox.py
 """

@@ -60,7 +60,7 @@ def best_rung(xp, cols, dtype):
 
 
 def check_size(name, rows, cols):
-    """Raises ValueError if a launch on a GPU would need numbers that do not fit in an int."""
+    """Raises ValueError if a launch on a GPU needs numbers that do not fit in an int."""
     if rows > MAX_ROWS or cols > LARGEST:
         raise ValueError(f"{name}: wanted at most {MAX_ROWS} rows of at most {LARGEST} elements in "
                          f"a launch on a GPU; got {rows} rows of {cols} elements. If there are "

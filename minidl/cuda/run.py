@@ -62,7 +62,7 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
 
 
 def is_watched():
-    """Returns True under `minidl kernel run`, where every access of a launch is checked. There a
+    """Returns True under `minidl kernel run`, where every access of a launch is checked. Then a
     launch takes some hundred times as long as usual."""
     return inspect.unwrap(Kernel.__call__) is not _launch
 

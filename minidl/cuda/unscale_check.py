@@ -4,7 +4,7 @@
 
 There are two functions. `unscale_check` writes the unscaled gradients: it moves 8 bytes for each
 element. `count_bad` only reads: it moves 4 bytes for each element. After `count_bad`, the optimizer
-unscales the gradients in its own pass (`unscale` and `skip` of adam.py).
+unscales the gradients in its own pass (see the arguments `unscale` and `skip` in adam.py).
 
 Source: Micikevicius et al. 2018 (arXiv 1710.03740).
 Kernels: kernels/unscale_check.cu; on a CPU kernels/cpu/unscale_check.cu

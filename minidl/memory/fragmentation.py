@@ -19,7 +19,7 @@ are allocated once, in one piece, before the step (parallel/data/flat.py).
     first_fit(contiguous(ledger.events, ledger.kinds))
 
 Sources: Knuth, "The Art of Computer Programming" 1, section 2.5 (first fit); Rajbhandari et al.
-2020 (arXiv 1910.02054), sections 3.2 and 6.3: training that runs out of memory with 30% of it free.
+2020 (arXiv 1910.02054), sections 3.2 and 6.3: training runs out of memory while 30% of it is free.
 Test: tests/memory/test_fragmentation.py   Measured in: benchmarks/bench_memory.py
 """
 

@@ -1,4 +1,4 @@
-"""The memory ledger: every byte that training holds, by kind, now and at the peak.
+"""The memory ledger counts every byte that training holds: for each kind, now and at the peak.
 
 The plain form counts the arrays that a graph holds: minidl/plain/memory.py. This file counts all
 kinds of arrays, from their allocation until they are freed.
@@ -6,24 +6,25 @@ kinds of arrays, from their allocation until they are freed.
     kind            bytes for each parameter, or which arrays
     parameters      2 or 4 bytes               gradients   the same as the parameters
     master weights  4, if weights are fp16     optimizer   8 for Adam's m and v
-    inputs          arrays from outside, such as the batch
+    inputs          arrays that no op made, such as the batch
     activations     arrays that forward saves for backward; also listed by op and by module
     temporary       results that are not saved, and gradients between two nodes
     workspace       arrays that an op makes and frees, such as convolution's columns (workspace.py)
     communication   buckets (parallel/data/bucket.py), and a transport's scratch memory
 
-    print(memory.report(model, optimizer))                 the state between two steps, exact
+    print(memory.report(model, optimizer))                 the exact bytes between two steps
 
     with memory.record(model, optimizer) as ledger:        records a step
         loss = ...; loss.backward(); optimizer.step()
-    print(ledger.report())                                 at the peak; ledger.plot("out/06.png")
+    print(ledger.report())                                 the bytes at the peak
+    ledger.plot("out/06.png")                              draws the bytes during the step
 
-A recording sees the arrays that a Function returns in forward, saves, and returns in backward. It
-follows each buffer until Python frees it. (A buffer is an array that owns its memory; its views do
-not count.) An op also makes arrays for its own use. The op reports the large arrays by `scratch`
-(cuda/launch.py), and the recording sees the reported arrays. workspace.py has formulas for the
-bytes of these arrays. The recording does not see small arrays, or temporary arrays inside an
-expression, such as the product in `a * b + c`. tests/memory/test_ledger.py and
+A recording sees three kinds of arrays of a Function: results of forward, saved arrays, and results
+of backward. It follows each buffer until Python frees it. (A buffer is an array that owns its
+memory; its views do not count.) An op also makes arrays for its own use. The op reports the large
+arrays by `scratch` (cuda/launch.py), and the recording sees the reported arrays. workspace.py has
+formulas for the bytes of these arrays. The recording does not see small arrays, or temporary arrays
+inside an expression, such as the product in `a * b + c`. tests/memory/test_ledger.py and
 benchmarks/bench_memory.py compare the recorded bytes with the memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/06_memory.py
@@ -118,7 +119,7 @@ class Ledger:
                by_module() describe the activations at this time
     events     [(number of a buffer, bytes)], for fragmentation.py. The bytes are 0 if the buffer
                was freed
-    kinds      a list: kinds[number] is the last kind of this buffer"""
+    kinds      a list: kinds[i] is the last kind of buffer number i"""
 
     def __init__(self, model, optimizer, communication):
         self.watched = model, optimizer, communication

@@ -11,10 +11,10 @@ Recompute (recompute.py) also saves memory, but computes a segment twice. Offloa
 byte twice. Copies are exact, so the gradients have the same bits as without offload. If a segment
 is recomputed inside an offload block, only the inputs of the segment are copied.
 
-The Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
-`fetch()` returns the array. An array that several Functions saved is copied once. Parameters and
-input data are not copied. Other code holds these arrays on the device anyway, so a copy would
-free no memory.
+The method `pack` of a Host is a packer (saved.py). It replaces a saved array by a Stored. `fetch()`
+of the Stored returns the array. If several Functions save the same array, it is copied once.
+Parameters and input data are not copied. Other code holds these arrays on the device anyway, so a
+copy frees no memory.
 
 CuPy's arrays are copied on a separate stream, to and from pinned memory (host_memory.py). Python
 runs ahead of the GPU, so each stream must wait for events of the other stream. In this picture
@@ -88,9 +88,9 @@ class Host:
     def pack(self, node, held, inputs, outputs):
         """A packer. It moves the array `held`, which the node has saved, to the host's memory. Then
         it returns (a Stored, a function that gets the array back), and the node keeps this pair in
-        place of the array. The packer does nothing inside recompute(), or if `held` is small, or if
-        `held` is in the memory of an input that is a leaf or an array from outside. Then it returns
-        None, and the node keeps the array."""
+        place of the array. Returns None inside recompute() and if `held` is small. Also returns
+        None if `held` shares memory with an input that is a leaf or a NumPy or CuPy array. If
+        pack() returns None, the node keeps the array."""
         if current().intercept is not None:  # recompute() frees the arrays of its segment anyway
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:
@@ -145,7 +145,7 @@ class Host:
 
     def copy(self, way, number, source, into):
         """Starts a copy over the link. way: "out" or "in". Returns a Future, or the Copy of a
-        CopyStream. The method result() of either object waits for the end of the copy."""
+        CopyStream. Both have a method result(), which waits for the end of the copy."""
         self.log.append((way, number, source.nbytes))
         x = into if way == "in" else source
         if backend.device_of(x) != "cpu":
@@ -181,7 +181,8 @@ class Stored:
         self.device = self.coming = None
 
     def laid(self, array):
-        """Returns a view of the array, with its axes in the order of memory."""
+        """Returns a view of the array. The axes of the view are sorted as in memory: the axis with
+        the largest stride is first."""
         return array.transpose(self.axes)
 
     def empty(self):

@@ -1,7 +1,7 @@
 """Predicts how much memory training will take, from formulas and two small forwards.
 
-The plain form: minidl/plain/memory.py. This file adds other precisions, and states that are divided
-among N ranks.
+The plain form: minidl/plain/memory.py. This file adds other precisions, and ZeRO, which divides
+arrays among N ranks.
 
     bytes per parameter   weight  gradient  master  Adam's m, v     sum
     fp32, O1                   4         4       0            8      16
@@ -10,9 +10,9 @@ among N ranks.
     O2, ZeRO 2                 2       2/N     4/N          8/N      2 + 14/N
     O2, ZeRO 3               2/N       2/N     4/N          8/N      16/N
 
-Each row adds the same number of bytes, b. So a forward of r rows saves a + b r bytes, where a is a
-constant. Two forwards, of one row and of two rows, give a and b exactly. The workspace of ops is
-computed by formulas (workspace.py).
+Each row of the batch adds the same number of bytes, b. So a forward of r rows saves a + b r bytes,
+where a is a constant. Two forwards, of one row and of two rows, give a and b exactly. The workspace
+of ops is computed by formulas (workspace.py).
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/06_memory.py
 """
@@ -34,7 +34,7 @@ N_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}  # state arrays for 
 
 def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zero=0, world=1,
             dtype=np.float16):
-    """Returns {kind: bytes} that one rank will hold, with their sum under "total".
+    """Returns {kind: bytes} for the memory that one rank will hold. The key "total" has the sum.
 
     model:      a Module, or an int: the number of parameters. A Module is unchanged afterwards.
     batch:      a tuple of Tensors or arrays, with the same number of rows (first dimension). If

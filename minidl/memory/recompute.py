@@ -1,10 +1,10 @@
 """Recompute (activation checkpointing): backward runs a segment again, from its kept inputs.
 
-The plain form: minidl/plain/recompute.py. Here too, a segment is one node of the graph. But the
-edges of this node go to the segment's inputs and to every parameter that the segment uses, one edge
-for each use. recompute() finds the parameters itself. So backward gets the gradients one by one, in
-the same order as without recompute. Sums then have the same bits, and hooks are called in the same
-order.
+The plain form: minidl/plain/recompute.py. Here too, a segment is one node of the graph. But this
+node has edges to the segment's inputs and to every parameter that the segment uses. There is one
+edge for each use. recompute() finds the parameters itself. So backward gets the gradients one by
+one, in the same order as without recompute. Sums then have the same bits, and hooks are called in
+the same order.
 
 The second run has every setting of the first run: the random numbers, the `training` flag of each
 module, autocast, kernels. The second run does not update batch norm's running statistics. A
@@ -271,8 +271,8 @@ class _Segment:
 
     def _store(self, value, known):
         """Returns a pair that stands for `value`. In the second run, `_load` returns the value of
-        this pair. known: arrays that the second run has, too, so they are not kept. If `value` is
-        another array, it is added to `kept`."""
+        this pair. known: arrays that the second run also has. If `value` is an array that is not in
+        `known`, it is added to `kept`."""
         if type(value) is Pack:  # the value was rounded to bfloat16
             return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):

@@ -5,16 +5,16 @@
     peak      while backward is in a segment, memory holds all that the layers of this segment save,
               and what the segments before it hold
 
-Take n equal layers in k equal segments. Each layer saves only its input, whose size is one unit.
-When backward is in the last segment, the k - 1 segments before it hold one input each. So the peak
-is k - 1 + n/k units, which is least for k = sqrt(n): about 2 sqrt(n). It is better if each segment
-is one layer shorter than the segment before it. Segments of p, p-1, ..., 1 layers have n = p(p+1)/2
-layers together. The peak is then p units, about sqrt(2n).
+Take n equal layers in k equal segments. Each layer saves only its input: one unit of memory. When
+backward is in the last segment, the k - 1 segments before it hold one input each. The peak is then
+k - 1 + n/k units. It is smallest for k = sqrt(n): about 2 sqrt(n) units. Unequal segments are
+better: each segment is one layer shorter than the segment before it. Segments of p, p-1, ..., 1
+layers have n = p(p+1)/2 layers together. The peak is then p units, about sqrt(2n).
 
-Real layers are not equal, so `plan` searches. `plan` goes along the chain of layers. At each layer
-`plan` lists cuts. A cut divides the layers up to this layer into segments. `plan` drops a cut if
-another cut is at least as good in time and in bytes; the cuts that remain are a Pareto front. So
-the result is the best one.
+Real layers are not equal, so `plan` searches. `plan` goes along the chain of layers. At layer i it
+lists cuts. A cut divides layers 0 to i into segments. `plan` drops a cut if another cut is at least
+as good in time and in bytes. The cuts that remain are a Pareto front. So no cut is better than the
+result of `plan`.
 Source: Chen et al. 2016 (arXiv 1604.06174), section 4; unequal layers: our dynamic program.
 Test: tests/memory/test_recompute_plan.py (compares with a search of all cuts)
 Used by: recompute.recompute_sequential

@@ -1,34 +1,34 @@
-"""How much memory an op needs in addition to its inputs and results, as a formula.
+"""Formulas for the memory that an op needs in addition to its inputs and results.
 
     a convolution of s samples                        elements that are held
     forward                  pad x                    P = s C H' W', the padded copy
                              copy into columns        P + K, where K = s C kh kw oh ow
                              multiply                 K + Y, where Y = s O oh ow is the product
     gradient of the weight   copy into columns        P + K
-                             multiply                 K + s products of O C/G kh kw, and their sum
-                                                      in fp32
+                             multiply                 K + s products of O C/G kh kw elements each,
+                                                      and the sum of these products in fp32
     gradient of the input    multiply gy by w         K
                              add the columns          K + P, the padded gradient
     C, O: channels of x and y. H', W': the padded size. kh, kw: the kernel. oh, ow: the size of y.
     G: groups
 
 A convolution works on blocks of s samples (conv.samples_at_once), and frees these arrays before the
-next block begins. So it holds at most the largest of these sums, for any size of the batch. Without
-blocks the memory would grow with the batch: the columns have about kh kw times the elements of the
-images. On a CPU, fp16 arrays are multiplied in fp32. Then the convolution also holds fp32 copies of
-the two operands, and the product in fp32 and in fp16.
+next block begins. So it holds at most the largest of the sums above, for any size of the batch.
+Blocks are needed, because the columns have about kh kw times as many elements as the images. On a
+CPU, fp16 arrays are multiplied in fp32. Then the convolution also holds fp32 copies of the two
+operands, and the product in fp32 and in fp16.
 
-    linear            BLAS needs nothing for fp32. For fp16 on a CPU the operands A and B are copied
-                      in fp32. The kernel cpu/linear.cu also needs packed copies of B, and of A if
-                      the rows of A are not contiguous
+    linear            BLAS needs no memory for fp32. For fp16 on a CPU the operands A and B are
+                      copied in fp32. The kernel cpu/linear.cu also needs a packed copy of B. It
+                      needs a packed copy of A if the rows of A are not contiguous
     attention         a kernel needs one partial sum of gq for each group of keys. NumPy needs the
                       arrays of one block, for any size of the batch. In self-attention it also
                       needs the gradients of q, k and v
-    cross entropy     a kernel needs nothing. NumPy needs the exponentials
+    cross entropy     a kernel needs no memory. NumPy needs an array of the exponentials
 
 Some arrays are not counted: arrays of one number for each row, the random bits of dropout, and a
 mask that was converted into numbers. A gradient is counted as a contiguous array. The ledger counts
-the same arrays under the kind "workspace".
+the arrays of these formulas under the kind "workspace".
 Test: tests/memory/test_workspace.py   Tutorial: tutorials/06_memory.py
 """
 

@@ -7,6 +7,6 @@
     report     holds findings and traffic, and prints them
     lines      finds the line of the .cu file for an address in compiled code
     places     finds the array on a line, and the loops around the line
-    profile    counts, for each line, the memory requests that a GPU would make
+    profile    counts, for each line, the memory requests that a GPU makes
     occupancy  computes how many blocks fit on an SM
 """

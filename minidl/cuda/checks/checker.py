@@ -1,4 +1,5 @@
-"""Runs a kernel on the CPU and checks every load and store. Reports what would be wrong on a GPU.
+"""Runs a kernel on the CPU and checks every load and store. Reports errors, such as races between
+threads.
 
     report = check("reduce.cu", 4, 256, (out, x, n))
     print(report)      reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line ...
@@ -61,8 +62,8 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
                element of such an array before it has written this element, that is an error. An
                element that is never written is an error, too.
     reachable: arrays that the kernel reaches through a table of addresses.
-    orders:    the orders of threads in which the kernel runs. Each one is a value of the parameter
-               `order` of a launch (cuda.kernel).
+    orders:    the orders of threads in which the kernel runs, such as 'descending'. The kernel runs
+               once in each order. For all possible orders, see `order` of cuda.kernel.
     profile:   if True, Report.profile also has counts of requests, bank conflicts and divergence
                (profile.py).
     Raises the errors of a launch: KernelError, TypeError, ValueError."""

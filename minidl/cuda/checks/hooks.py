@@ -1,7 +1,7 @@
 """Compiles a kernel for the check form: its loads and stores call functions of minidl.
 
-These functions are in kernels/host/check.cpp. This file declares the structs of check.cpp, too, in
-ctypes.
+These functions are in kernels/host/check.cpp. This file also declares the structs of check.cpp,
+with ctypes.
 
     kernel.cu --g++ -fsanitize=thread,bounds,...--> object file --link--> key.so
               calls __tsan_read4(p), ...            without the compiler's own sanitizer library:
@@ -117,9 +117,9 @@ def compile_check(path, defines, instance="", profile=False):
     """Returns the cpu.Library of a file for the check form, from the cache if possible. Else
     compiles the file.
 
-    instance: the instance of a template, such as 'scale<float, 4>'. profile: if True, branches call
-    functions of minidl, too. But then the library checks neither bounds nor arithmetic, and has no
-    warnings.
+    instance: the instance of a template, such as 'scale<float, 4>'. profile: if True, each branch
+    also calls a function of minidl. But then the library does not check bounds or arithmetic, and
+    has no warnings.
     The library's attribute `warnings` is a list of the compiler's warnings. Each element is a pair.
     The first part is (file, line, option, text). The second part is a list with the names of the
     kernels that can run this line."""
@@ -255,7 +255,7 @@ _PURE = re.compile(  # functions that always use the value of their argument
 def _may_stay_unset(rest, name):
     """Returns True if code may read the variable `name` before the variable has a value. There is
     one exception: code may pass the variable to a function that can ignore the value, such as a
-    shuffle. Then the result is False, because such a read may be correct.
+    shuffle. In this case the result is False, because the read may be correct.
     rest: the text after the variable's declaration."""
     first = re.search(rf"\b{name}\b", rest)
     if not first:

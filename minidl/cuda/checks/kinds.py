@@ -2,8 +2,8 @@
 
     KINDS      found by check.cpp, in the order of `Kind` in kernels/host/session.h
     FAULTS     {a signal of the processor: what the thread did}
-    ENGINE     found by the fibre engine (kernels/host/fibre.cpp). The first words of an entry are
-               words of the engine's sentence
+    ENGINE     found by the fibre engine (kernels/host/fibre.cpp). An entry is (words, name,
+               remedy). It is used if the words are in the engine's sentence
     COMPILER   {an option of the C++ compiler's warnings: name and remedy}
 
 sentences.py adds the threads, the arrays and the lines.

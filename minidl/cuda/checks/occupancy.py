@@ -35,7 +35,7 @@ Occupancy = namedtuple("Occupancy", "gpu blocks warps max_warps limits")
 
 
 def occupancy(gpu, threads, registers, shared_bytes):
-    """Returns the Occupancy of a kernel on the GPU of this name.
+    """Returns the Occupancy of a kernel on the GPU named `gpu`.
 
     threads:      threads of a block.
     registers:    registers of a thread, or None if not known.

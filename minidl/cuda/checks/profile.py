@@ -7,8 +7,8 @@
        9                                32     32.0         1
 
 A request is one instruction of one warp. A request to global memory moves sectors of 32 bytes. A
-request to shared memory takes one or more wavefronts. Their number is the number of words that the
-busiest bank must deliver.
+request to shared memory takes one or more wavefronts. The number of wavefronts is the number of
+words that the busiest bank must deliver.
 
 Three columns are means over the requests: `threads`, `sectors` and `best`. For one request, `best`
 is the smallest number of sectors that could move the request's bytes. `worst` is the largest number
@@ -48,7 +48,8 @@ class Line:
 
     requests: the number of requests (instructions of warps).
     lanes:    the number of threads that take part, added up over all requests.
-    units:    the number of sectors, of wavefronts, or of branches that diverged.
+    units:    for global memory the number of sectors, for shared memory the number of wavefronts,
+              for branches the number of branches that diverged.
     best:     the smallest number of units that could move the same bytes.
     worst:    the largest number of units of one request."""
 
@@ -167,7 +168,7 @@ def make(raw, lines, name_of, shared):
 
 
 def occupancy_line(profile, block, registers, gpu):
-    """Returns a sentence that tells how many blocks fit on an SM of the GPU of this name."""
+    """Returns a sentence that tells how many blocks fit on an SM of the GPU named `gpu`."""
     text = occupancy.sentence(occupancy.occupancy(gpu, block, registers, profile.shared_bytes))
     known = f"{registers} registers" if registers else "registers not known: NVRTC is not installed"
     return f"  {text} ({block} threads, {known}, {profile.shared_bytes:,} bytes shared)"

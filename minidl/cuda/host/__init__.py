@@ -7,5 +7,5 @@
     compiler    compiles, and keeps the libraries        arguments   checks and packs arguments
     variables   finds variables outside of functions     arena       copies arrays between guards
     selfcheck   compares the fast loop with a plain one
-    shared      finds __shared__ variables, and puts guards around them in a plain launch
+    shared      finds __shared__ variables, and puts guards around them
 """

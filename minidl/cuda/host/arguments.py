@@ -2,9 +2,9 @@
 
     kernel(grid, block, args)   grid 4096 | (64, 64)   block 256 | (32, 8)   args: arrays, numbers
 
-A GPU would accept a float64 array for a `float*` and read wrong numbers. So a launch checks the
-dtype of each array, and converts no array. A launch converts only a Python number, to the
-parameter's type (CuPy would pass 64 bits).
+A GPU accepts a float64 array for a `float*`, and reads wrong numbers. So a launch checks the dtype
+of each array, and converts no array. A launch converts only a Python number, to the parameter's
+type (CuPy passes 64 bits).
 Test: tests/cuda/host/test_arguments.py
 """
 

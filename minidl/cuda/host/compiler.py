@@ -10,7 +10,7 @@ half a library.
 
 When a library is loaded, its code can run. So a library is loaded only under two conditions. Its
 checksum must be right. It must belong to this user, to root or to the owner of the folder in
-MINIDL_CACHE. Else it is compiled again.
+MINIDL_CACHE. Else the library is compiled again.
 
 If the cache folder cannot be written or is full, this process warns and uses a temporary folder. If
 the temporary folder is full, too, the process uses a folder in memory. If the folder in memory is
@@ -84,7 +84,7 @@ class Compiler:
     @property
     def runtime_flags(self):
         """Returns the compiler's flags for the runtime library. They do not optimise for this
-        processor, because that makes only kernels faster."""
+        processor, because this optimisation makes only kernels faster."""
         # Some compilers switch FORTIFY on by default. FORTIFY would stop the program when a launch
         # jumps back after a fault.
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
@@ -299,8 +299,8 @@ def keep(path, text):
 
 
 def kept(path):
-    """Returns the text that keep() wrote. Returns None if the file is missing or damaged, or may
-    have been written by another user."""
+    """Returns the text that keep() wrote. Returns None if the file is missing or damaged, or if
+    another user can have written it."""
     try:
         told, _, text = path.read_text("utf-8").partition("\n")
         whole = told == hashlib.sha256(text.encode()).hexdigest()

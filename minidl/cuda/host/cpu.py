@@ -1,10 +1,10 @@
-"""Runs a .cu file on the CPU: a C++ compiler compiles its text, and Python calls it with ctypes.
+"""Runs a .cu file on the CPU: a C++ compiler makes a library, and Python calls it with ctypes.
 
     kernel.cu --preprocess--> text --parse, edit--> C++ --compile--> key.so
                  C++ = host headers + text + the kernel's launcher     (compiler.py: cached)
     flat form:   the launcher is a loop over the threads             (flat.py makes it fast)
     fibre form:  the launcher gives the kernel to the fibre engine   (kernels/host/fibre.cpp)
-                 launchers.py writes both
+                 launchers.py writes both launchers
 
 A launch compiles only one kernel of a file, because the compiler needs time to vectorise loops. To
 compile all six kernels of softmax takes 0.9 s, and to compile one of them takes 0.3 s.
@@ -179,7 +179,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
     """Returns the C++ for `text`: the edited text and the launchers. text: the file's text with its
     includes.
 
-    name:    the name of one kernel. If None, every kernel that is not a template.
+    name:    the name of one kernel. If None, the C++ has every kernel that is not a template.
     without: names of kernels to leave out.
     Raises KernelError if there is no such kernel, or if the CPU runner does not support this
     kernel."""
@@ -257,10 +257,10 @@ _DYNAMIC = re.compile(
 
 
 def _uses_dynamic_shared(source, name):
-    """Returns True if code that the kernel reaches declares dynamic shared memory. The launch then
-    needs the argument `shared_mem`. reach.py says that a kernel reaches every struct with an
-    operator, even if the kernel does not use the struct. Here, a declaration in a struct counts
-    only if other reached code uses the name of the struct."""
+    """Returns True if the kernel declares dynamic shared memory, or can run code that declares it.
+    The launch then needs the argument `shared_mem`. reach.py says that a kernel reaches every
+    struct with an operator, even if the kernel does not use the struct. Here, a declaration in a
+    struct counts only if other reached code uses the name of the struct."""
     reached = source.reach(name)
     for d in reached:
         if not _DYNAMIC.search(source.blank[d.begin : d.end]):
@@ -326,8 +326,8 @@ def _copy(source, f):
 
 
 def _hidden(index, after):
-    """Returns the text of the parameters that a kernel gets before its own. index: "" or the text
-    of one more parameter. after: the text after the kernel's '('."""
+    """Returns the text of the parameters that a kernel gets before its own parameters. index: "" or
+    the text of one more parameter. after: the text after the kernel's '('."""
     return f"MINIDL_BUILTINS{index}" + ("" if re.match(r"\s*\)", after) else ", ")
 
 
@@ -363,7 +363,7 @@ def arrays_are_known():
 
 def why_missing(source, name, alone=False):
     """Returns a KernelError that tells why the library of a file has no kernel `name`. source: the
-    Source of the text before preprocessing. alone: if True, compiles this kernel alone, to get its
+    Source of the text before preprocessing. alone: if True, compiles only this kernel, to get its
     error."""
     try:
         source.parameters(name)

@@ -169,7 +169,7 @@ def _is_plain(statement):
 def _guard(body, variable, params):
     """Finds the guard around the kernel. Returns (begin, end, replacement, bound). The comparison
     of the index with `bound` is the text from `begin` to `end`. The caller puts `replacement`
-    there, "true" or "false". Returns None if no text is certainly a guard.
+    there, "true" or "false". Returns None if there is no guard.
 
     A guard is `if (i >= n) return;`, or `if (i < n) statement` as the last statement of the kernel.
     Before the guard there may be only declarations."""
@@ -198,17 +198,18 @@ def _is_assigned(body, bound):
 
 
 def _end_of_statement(text):
-    """Returns the offset of the brace or semicolon that ends the first statement of `text`. If the
-    statement is a loop without braces, the result is wrong. It is then the offset of a semicolon in
-    the loop's head. But then more text follows, and the caller returns None."""
+    """Returns the offset of the brace or semicolon that ends the first statement of `text`. For a
+    loop without braces, returns the offset of a semicolon in the loop's head. The caller sees that
+    more text follows this semicolon, and returns None."""
     if block := re.match(r"\s*\{", text):
         return match_bracket(text, block.end() - 1)
     return text.find(";")
 
 
 def _grid_stride(body, params):
-    """Returns None, or a tuple if the kernel has only declarations and then a grid-stride loop. The
-    tuple is (type of the loop's variable, name of this variable, bound, edits)."""
+    """Finds a grid-stride loop. The kernel must have only declarations before the loop, and no code
+    after the loop. Returns (type of the loop's variable, name of this variable, bound, edits).
+    Returns None for all other kernels."""
     header = re.search(r"\bfor\s*\(", body)
     if not header:
         return None

@@ -38,7 +38,7 @@ _NVIDIA_HEADER = re.compile(
 
 def find(path):
     """Returns the absolute path of a .cu file: `path` itself, or else `path` in kernels/. Raises
-    KernelError if neither file exists."""
+    KernelError if there is no such file."""
     for candidate in (Path(path), KERNELS / path):
         if candidate.is_file():
             return candidate.resolve()
@@ -160,10 +160,10 @@ def for_nvrtc(path, defines):
     `defines` as #define lines, kernels/nvrtc.h with C's names, and the file itself. The included
     files replace the #include lines.
 
-    The included files are in the text because CuPy's cache compares only the text. The cache would
-    not notice a change in an included file. The macros come after the headers because NVIDIA's
-    headers have template parameters called T. With -DT=float such a parameter would become
-    `template <typename float>`."""
+    The included files are in the text because CuPy's cache compares only the text. The cache does
+    not notice a change in a file that the text only names in an #include. The macros come after the
+    headers because NVIDIA's headers have template parameters called T. With -DT=float such a
+    parameter would become `template <typename float>`."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]

@@ -35,8 +35,8 @@ class Declaration:
     """One declaration of a file, outside of functions.
 
     begin, end: offsets in the text.
-    names:      the names that it declares.
-    words:      all words in it.
+    names:      the declared names.
+    words:      all words in the declaration.
     always:     True if the declaration is always reached, as an operator is."""
 
     begin: int

@@ -9,7 +9,7 @@ more than rounding, that is an error.
     first launch:   copies -> fast loop  -> results     equal?   then the launch itself
                     copies -> plain loop -> results
 
-A kernel with a race fails here too, because its result depends on the order of threads.
+A kernel with a race also fails this check, because its result depends on the order of threads.
 MINIDL_SELF_CHECK=0 switches this check off. Some kernels are not checked: kernels that print, that
 use __device__ variables, or that get tables of addresses. If the arrays of the first launch have
 more than 64 MiB, a later, smaller launch is checked instead.
@@ -39,9 +39,9 @@ _HAS_EFFECTS = re.compile(
 
 
 def check(kernel, grid, block, args, shared_mem):
-    """Tries the CpuKernel. Returns True if it does not need to be tried again. Returns False if the
-    arrays of this launch are too large to try. Raises KernelError if the results of the two forms
-    differ."""
+    """Tries the CpuKernel. Returns True if the kernel does not need to be tried again. Returns
+    False if the arrays of this launch are too large to try. Raises KernelError if the fast loop and
+    the plain loop give different results."""
     if os.environ.get("MINIDL_SELF_CHECK") == "0" or not kernel.plain:
         return True
     parameters = kernel.signature.parameters

@@ -1,4 +1,4 @@
-"""Finds the __shared__ variables of a kernel's C++, and puts guards around them in a plain launch.
+"""Finds the __shared__ variables of a kernel's C++, and puts guards around them.
 
     __shared__ float s[30];   ->   a union of s and of a longer array of bytes
 
@@ -7,8 +7,8 @@
                                                     (kernels/host/fibre.cpp)
 
 The union has no name, so s is still a variable, and lambdas and sizeof work as before. The check
-form needs no guards, because it checks every access. Code for clang has no guards either: clang
-ignores __thread for such a union, so all blocks would share s.
+form needs no guards, because it checks every access. Code for clang has no guards. clang ignores
+__thread for a union without a name, so with guards all blocks share s.
 Test: tests/cuda/host/test_shared_guards.py
 """
 

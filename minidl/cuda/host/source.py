@@ -167,8 +167,8 @@ class Source:
         return "fibre" if WAITS.search(text) or spins else "flat"
 
     def line_of(self, offset):
-        """Returns the number of the line that has this offset in the text. The lines are counted in
-        the file from which this line comes. The preprocessor's marks `# 12 "file"` are used."""
+        """Returns a line number of the original file, for the text at this offset. The
+        preprocessor's marks, such as `# 12 "file"`, give the number."""
         before = self.text[:offset].split("\n")
         for i in range(len(before) - 1, -1, -1):
             if mark := re.match(r'#\s*(?:line\s+)?(\d+)\s+"', before[i]):
