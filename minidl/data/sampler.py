@@ -41,10 +41,10 @@ class DistributedSampler(Sampler):
         DistributedSampler(dataset, num_replicas, rank)    the same arguments as in PyTorch
 
     shuffle: if False, every epoch has the order of the dataset.
-    tail:  how to treat the last samples if n is not divisible by `size` (see the picture). With
-           "pad" and "drop", all ranks have the same number of samples, and so the same number of
-           batches. "pad" repeats samples, so a mean over all samples is biased. Use "uneven" for an
-           evaluation.
+    tail:  how to treat the last samples if n is not divisible by `size`: "pad", "drop" or "uneven"
+           (see the picture at the top of this file). With "pad" and "drop", all
+           ranks have the same number of samples, and so the same number of batches. "pad" repeats
+           samples, so a mean over all samples is biased. Use "uneven" for an evaluation.
     drop_last:  PyTorch's name for tail="drop"."""
 
     def __init__(self, n, *place, rank=None, size=None, num_replicas=None, shuffle=True, seed=0,

@@ -69,7 +69,7 @@ class Report:
 
 
 class Batcher:
-    """Collects requests into batches and runs the batches, in a thread of its own.
+    """Collects requests into batches. A separate thread runs the batches.
 
     plans: a Plan, a list of Plans for batches of different sizes, or one function. The function
     takes arrays (n, ...) with the inputs of n requests. A batch runs in the smallest plan that is

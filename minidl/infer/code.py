@@ -50,8 +50,8 @@ def expression(op, attributes, operands):
 
 
 def is_elementwise(op, attributes, operands, dtype):
-    """Returns True if `expression` can write the operation in C for these operands. An operand that
-    is not a number counts as an array."""
+    """Returns True if the function `expression` can write the operation in C for these operands. An
+    operand that is not a number counts as an array."""
     return dtype == np.float32 and expression(op, attributes, [
         x if type(x) in (int, float) else "x" for x in operands]) is not None
 
@@ -63,9 +63,9 @@ def literal(x):
 
 
 def lines(steps, own, loads):
-    """Writes a node's steps in C. Returns ([C statements], the C name of the last result).
+    """Writes a node's steps in C. Returns ([C statements], the C variable with the last result).
 
-    own: the C name of the result of the node's own operation.
+    own: the C variable with the result of the node's own operation.
     loads: {number of an input: the C expression that reads an element of this input}."""
     names, used = {-1: own}, sorted({x[1] for s in steps for x in s.operands
                                      if isinstance(x, tuple) and x[0] == "in"})

@@ -6,13 +6,13 @@
                 copy the result out           a new array: the next call overwrites the arena
 
 An input or a result of 512 KiB or more is not copied. The plan writes its address into the table,
-instead of the address in the arena. This was measured on an int8 layer of width 1,024. With 256
-rows the copies of the input and of the result took a sixth of the layer's time. With 64 rows the
-layer is faster with the copies, because the arena is in the caches.
+instead of the address in the arena. The limit comes from a measurement with an int8 layer of width
+1,024. With 256 rows the copies of the input and of the result took a sixth of the layer's time.
+With 64 rows the layer is faster with the copies, because the arena is in the caches.
 
-One launch from Python takes some microseconds. All the arithmetic of a small layer takes the same
-time. One launch in a replay takes a fraction of a microsecond. A line without a kernel runs as an
-eager op between two parts of the table.
+One launch from Python takes some microseconds. All the arithmetic of a small layer takes about
+as long. One launch in a replay takes a fraction of a microsecond. A line of the graph without a
+kernel runs as an eager op between two parts of the table.
 A CUDA graph uses the same idea on a GPU.   Test: tests/infer/test_program.py
 """
 
@@ -169,9 +169,9 @@ class Plan:
         return array if array.flags.c_contiguous else lower.attention_kernel.memory(array)
 
     def _words_of(self, value):
-        """Returns a list of (word, distance), one for each word of the table that is an address in
-        the value's bytes. distance: the bytes from the value's first byte to this address. Returns
-        () if the value is small or must be in the arena."""
+        """Returns a list of (word, distance), one for each word of the table that holds an address
+        in the value's bytes. distance: this address minus the address of the value's first byte.
+        Returns () if the value is small or must be in the arena."""
         graph, low = self.graph, self._low
         if value.array is not None or value.n_bytes < DIRECT or self.poison:
             return ()

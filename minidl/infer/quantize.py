@@ -1,8 +1,8 @@
 """Runs linear layers and convolutions in integers.
 
 The input x and the weights w have 8 bits, or only w has 8 or 4 bits. The plain form, which explains
-the zero point: minidl/plain/quantize.py. This file adds nodes of a graph, ranges from calibration,
-convolutions, 4 bits, and training with the rounding.
+the zero point: minidl/plain/quantize.py. This file adds quantized lines of a graph, ranges from
+calibration, convolutions, 4 bits, and training with rounded numbers.
 
     q = infer.quantize(graph)                                        range of x found in each run
     q = infer.quantize(graph, calibrate=batches, method="mse")       range of x from these inputs

@@ -16,17 +16,19 @@ order, late labels that still count, idle inputs, and a position that can be sav
             part.samples, part.labels     records that got their labels in this step: to train
 
 A clock must not decide when a window ends, because a second run must give the same result. The
-watermark decides. The watermark is the event time that all inputs have passed. It is the smallest
-of the inputs' latest event times, minus slack_s, because records may be out of order. Idle inputs
-do not count.
-A label is late if its event time is after the window. The time when the label was read does not
+watermark decides. The watermark is the event time that all inputs have passed. To find it, the join
+takes the latest event time of each input. The smallest of these times, minus slack_s, is the
+watermark. slack_s is subtracted because records may be out of order. Idle inputs do not count. A
+label is late if its event time is after the window. The time when the label was read does not
 matter. window_s=None waits for every label. window_s=0 with late="again" emits each record as a
-negative at once, and again if a label comes. The losses of nn/delayed.py need this.
+negative without waiting. If a label comes later, the record is emitted again. The losses of
+nn/delayed.py need this.
 
 A record and its label are in partitions with the same number. So each partition is joined alone,
-and the records of a step do not depend on the number of ranks. The position of a partition is two
-offsets, the latest times, and the offsets of the records that still wait. A resumed run reads these
-records again. So the size of the snapshot does not grow with the logs.
+and the records of a step do not depend on the number of ranks. The position of a partition is the
+number of samples so far, two offsets, two latest times, and the offsets of the records and labels
+that still wait. A resumed run reads these records and labels again. So the size of the snapshot
+does not grow with the logs.
 
 Sources: Akidau et al. 2015 (VLDB), watermarks; Ananthanarayanan et al. 2013 (SIGMOD), joining
 clicks exactly once.   Test: tests/data/stream/test_join.py
@@ -125,7 +127,8 @@ class Join(Steps):
 
         place: (k, 6) int64. The columns are: partition, number of emitted samples, next offset of
                clicks, next offset of labels, latest time of clicks, latest time of labels
-        kept:  (m, 3) int64, a row for each record or label that waits: partition, kind, offset"""
+        kept:  (m, 3) int64, a row for each record or label that waits: partition, kind (OPEN, SHUT
+               or EARLY), offset"""
         place = [(p, *self.place[p]) for p in self.mine]
         kept = [(p, *one) for p in self.mine for one in sorted(self.kept[p])]
         return {"place": np.array(place, np.int64).reshape(-1, 6),

@@ -265,7 +265,7 @@ def _bias(mask, n_rows, n_keys, first, n_valid, causal, left, right, dtype):
     or the mask. Returns None if the bias is 0 everywhere.
 
     first: the position of the first query. n_valid: for each text the number of its keys, or None
-    if all keys count. left, right: how many keys before and after its position a query sees. A
+    if all keys count. left, right: a query sees this many keys before and after its position. A
     negative number means all keys."""
     at, key = first + np.arange(n_rows)[:, None], np.arange(n_keys)
     seen = (key <= at) | (not causal)
