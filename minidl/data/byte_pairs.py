@@ -1,4 +1,4 @@
-"""A tokenizer. It turns a text into tokens, and back. A text has fewer tokens than bytes.
+"""A tokenizer: turns a text into tokens, and tokens into a text. A text has fewer tokens than bytes.
 
     tokenizer = Tokenizer.learn(text, 1024)                  or, with the tokens of GPT-2:
     tokenizer = Tokenizer.from_hugging_face("gpt2/")         vocab.json, merges.txt
@@ -12,12 +12,12 @@ lengths.
 The plain form: minidl/plain/tokens.py. This file adds words, special tokens, GPT-2's files, and
 speed.
 
-    words       pairs join only within a word (words.py). So each word is encoded once, and then
-                looked up
+    words       only tokens of the same word are joined (words.py). So each word is encoded once,
+                and then looked up in a table
     learn       counts each different word once. A table holds the indices at which each pair
                 occurs, so a merge visits only these indices. A heap gives the most frequent pair
-    encode      among the pairs of a word, the pair that was learned first joins first. A heap finds
-                this pair, so a word of n bytes takes n log n steps
+    encode      among the pairs of a word, the pair that was learned first is joined first. A heap
+                finds this pair, so a word of n bytes takes n log n steps
     special     <|endoftext|> separates two texts. A user's text must not produce this token. So
                 encode() makes this token only if the caller names the token
 

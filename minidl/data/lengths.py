@@ -121,10 +121,10 @@ def pad(samples, fills=FILLS):
 
 
 def pack(samples, capacity, fills=FILLS):
-    """Puts all samples into one row, one after another, and then padding. Returns a Tensor
-    (capacity,) for each field, and then `positions`, another Tensor (capacity,). The positions
-    start at 0 in every sample, and are 0 in the padding. samples: tuples of vectors. fills: the
-    padding value of each field."""
+    """Puts all samples into one row, one after another. Padding fills the rest of the row. Returns
+    a Tensor (capacity,) for each field, and then `positions`, another Tensor (capacity,). The
+    positions start at 0 in every sample, and are 0 in the padding. samples: tuples of vectors.
+    fills: the padding value of each field."""
     fields = [_filled([s[f] for s in samples], capacity, fill)
               for f, fill in zip(range(len(samples[0])), fills, strict=True)]
     positions = _filled([np.arange(len(s[0])) for s in samples], capacity, 0)

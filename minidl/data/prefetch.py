@@ -45,7 +45,7 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
               number of threads and the reason for this number.
     ranks:    how many ranks share this machine's cores.
 
-    An exception in tasks or work is raised at its place in the order, after all earlier results.
+    An exception in tasks or work is raised after all earlier results.
     The threads end when the iteration ends, also after `break`."""
     if not n_ahead:
         yield from ((task, work(task)) for task in tasks)

@@ -12,7 +12,7 @@ three ways to treat the last samples, and PyTorch's arguments.
       tail="uneven"                   3    3    2    2   every sample is used exactly once
 
 When each rank has used k samples, all ranks together have used exactly the first k * size samples
-of the order. So one number is the position of the whole run, and the other samples can be dealt to
+of the order. So one number is the position of the whole run, and the unused samples can be dealt to
 any number of ranks.
 DistributedSampler has PyTorch's interface. Pipeline.shuffle(seed).shard(rank, size) in pipeline.py
 gives each rank the same samples.
@@ -114,7 +114,7 @@ class DistributedSampler(Sampler):
                 "consumed": self.consumed}
 
     def load_state_dict(self, state):
-        """Continues from a saved position. The number of ranks may have changed: the unused samples
+        """Continues from a saved position. The number of ranks may be different: the unused samples
         of the order are dealt to the ranks of this run. After this, the loop
         `for epoch in range(sampler.epoch, n_epochs)` continues the run. Only the next pass is
         shorter. Raises ValueError if the dataset has another length."""

@@ -81,8 +81,8 @@ def lines(steps, own, loads):
 def operand(i, value, shape):
     """Returns C text that reads one element of the node's input i. This element is the operand for
     one element of the result. In the C text, `at` is the index of the result's element, and `col`
-    is its index in the last dimension. Returns None if the input needs another index, or is an
-    infinite number or NaN. value: the Value of the input. shape: the shape of the result."""
+    is its index in the last dimension. Returns None if the input needs another index, or is
+    infinite or NaN. value: the Value of the input. shape: the shape of the result."""
     if value.array is not None and value.array.size == 1:
         return literal(value.array.item()) if math.isfinite(value.array.item()) else None
     if value.shape == tuple(shape):

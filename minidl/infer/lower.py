@@ -7,7 +7,8 @@
 
 In a generated kernel the sizes are constants, so the compiler knows them. `infer.cuh` has the
 loops. This file writes the C text that differs between kernels. Attention, norms and softmax use
-the kernels of training. Launches with the same text share one kernel.   Test: tests/infer/test_lower.py
+the kernels of training. Launches with the same text share one kernel.
+Test: tests/infer/test_lower.py
 """
 
 import math

@@ -1,6 +1,6 @@
 """A plan: a table of launches with fixed addresses, and the arena for their arrays.
 
-    plan(x)     is the model unchanged?       versions, training flags, shapes, dtypes, indices
+    plan(x)     is the model unchanged?       compare versions, flags, shapes, dtypes and indices
                 copy x into the arena         the addresses in the table do not change
                 replay(table, 0, n)           one C loop over all launches (kernels/host/replay.cpp)
                 copy the result out           a new array: the next call overwrites the arena
@@ -41,8 +41,8 @@ class Call(ctypes.Structure):  # has the layout of MinidlCall in kernels/host/re
 
 
 def memory_of(n_bytes):
-    """Returns a uint8 array of n_bytes for the weights of a plan. If Linux allows this, the array
-    is in pages of 2 MiB. On request, Linux gives large pages to memory that begins and ends at the
+    """Returns a uint8 array of n_bytes for the weights of a plan. If Linux can, it uses pages of 2
+    MiB for this array. On request, Linux gives large pages to memory that begins and ends at the
     boundary of a page. One step of a text model reads all weights once. With large pages the
     processor looks up 500 times fewer page addresses. On a Zen 4, a step then took 0.6 of the time
     if the weights were in memory. If the weights were in the L3 cache, it took 0.85 of the time."""
@@ -225,7 +225,7 @@ class Plan:
 
     def _result(self, value, in_arena):
         """Returns a new array, into which the launches will write the result. Returns None if the
-        launches must write the result into the arena. Then it will be copied out."""
+        launches must write the result into the arena. Then the caller copies the result out."""
         if not self._direct[value]:
             return None
         made = linear.aligned(-(-value.n_bytes // 4)).view(np.uint8)[:value.n_bytes]

@@ -14,9 +14,9 @@ from minidl.tensor import Tensor
 
 
 def _along(v, x, axis):
-    """Returns v, the scales or zero points, in a shape that broadcasts to x. v has a single number,
-    or one number for each index along the axis, or one number for each block along the axis. If v
-    is None, returns 0."""
+    """Returns v, the scales or zero points, in a shape that broadcasts to x. v has one number for
+    all of x, for each index along the axis, or for each block along the axis. If v is None, returns
+    0."""
     if v is None or v.size == 1 and v.ndim <= 1:
         return 0 if v is None else v.reshape(())
     if v.ndim == x.ndim:  # v has a number for each block
