@@ -1,4 +1,4 @@
-"""A tokenizer: turns a text into tokens, and tokens into a text. A text has fewer tokens than bytes.
+"""A tokenizer: turns a text into tokens, and tokens into text. A text has fewer tokens than bytes.
 
     tokenizer = Tokenizer.learn(text, 1024)                  or, with the tokens of GPT-2:
     tokenizer = Tokenizer.from_hugging_face("gpt2/")         vocab.json, merges.txt

@@ -1,5 +1,5 @@
-"""Chooses where each value of a plan begins in the arena. Two values may share bytes if no step needs
-both values.
+"""Chooses where each value of a plan begins in the arena.
+Two values may share bytes if no step needs both values.
 
 The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. There a value goes into
 the lowest free gap. Here it goes into the smallest free gap. Also, this file tries several orders
