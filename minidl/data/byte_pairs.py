@@ -166,7 +166,7 @@ class Tokenizer:
         return itertools.chain.from_iterable(self._parts(found, refused))
 
     def _parts(self, found, refused):
-        """Yields the ids of a text, in lists and iterators. The caller joins them by itertools,
+        """Yields lists and iterators with the ids of a text. The caller joins them by itertools,
         which is fast. found: pairs from words(). Raises ValueError if the text has a special token
         that is in `refused`."""
         for part, name in found:

@@ -143,7 +143,7 @@ def _is_ours(path):
 
 
 def _process():
-    """Returns "host-pid"."""
+    """Returns the name of this process: the host's name and the process id, as "host-pid"."""
     return f"{platform.node()}-{os.getpid()}"
 
 

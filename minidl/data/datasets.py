@@ -43,8 +43,8 @@ class ArrayDataset(Dataset):
 
 
 class TensorDataset(ArrayDataset):
-    """Tensors of equal length. Sample i is (tensors[0][i], tensors[1][i], ...), without a copy.
-    Takes minidl's tensors, PyTorch's tensors, and arrays."""
+    """Tensors of equal length. Sample i is (tensors[0][i], tensors[1][i], ...). Reading one sample
+    copies no data. Takes minidl's tensors, PyTorch's tensors, and arrays."""
 
     def __init__(self, *tensors):
         super().__init__(*map(plain_array, tensors))

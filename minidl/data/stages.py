@@ -32,8 +32,7 @@ DROPPED = object()  # filter() puts this object in the place of a dropped elemen
 
 
 class Elements(NamedTuple):
-    """The n elements that a stage gives in one epoch. Each of the other fields is a function or
-    None."""
+    """The n elements that a stage gives in one epoch. All fields except n are functions or None."""
 
     n: int
     get: object  # get(i) returns element i, for i in range(n)

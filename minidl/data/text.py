@@ -62,8 +62,8 @@ def _python_files(folder):
 
 def split(data, validation=0.1):
     """Returns (train, validation), both views of `data`. validation: the fraction of `data` that is
-    for validation. The part for validation is the end of `data`. `data` has one file after another,
-    so at most one file is in both parts."""
+    for validation. The part for validation is the end of `data`. `data` is the text of many files,
+    one after another, so at most one file is in both parts."""
     n_train = len(data) - int(len(data) * validation)
     return data[:n_train], data[n_train:]
 

@@ -248,7 +248,7 @@ def _is_id(i):
 
 
 def _spelled(name, path):
-    """Returns the bytes of a token's characters."""
+    """Returns the bytes of a token. name: the characters that stand for these bytes."""
     try:
         return bytes([BYTE_OF[character] for character in name])
     except KeyError as error:

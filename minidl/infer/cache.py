@@ -120,7 +120,7 @@ def cached_attention(low, node):
 
 def turn(e):
     """Returns the C text of a function turn(y, x, c). The function rotates the vector x of e
-    numbers, and writes the result to y. c has the angles: e / 2 cosines, then e / 2 sines."""
+    numbers, and writes the result to y. c holds e / 2 cosines, then e / 2 sines."""
     n = e // 2
     return f"""  const auto turn = [](float* y, const float* x, const float* c) {{
     SIMD for (int i = 0; i < {n}; ++i) {{

@@ -59,8 +59,8 @@ def DynamicQuantizeLinear(x):
 
 
 def _of_rows(v):
-    """Returns a vector (n,), which has one number for each row, as a column (n, 1). Returns other
-    values unchanged."""
+    """Returns a vector (n,) as a column (n, 1). The vector has one number for each row. Returns
+    other values unchanged."""
     return v[:, None] if v is not None and v.ndim == 1 and v.size > 1 else v
 
 

@@ -36,8 +36,7 @@ def to_nchw(x):
 
 
 def pad_nhwc(x):
-    """Returns the image unchanged. Node.evaluate adds the border afterwards, from the line's
-    `pad`."""
+    """Returns the image unchanged. Afterwards Node.evaluate adds the border `pad` of the line."""
     return x
 
 
