@@ -20,7 +20,7 @@ few longest batches differ much from their neighbours.
     shape = dict(lengths=n_tokens, tokens=4096)
     Pipeline(texts).group(lengths.pools(**shape), lengths.pad).shard(rank, size, groups=0)
     Pipeline(texts).group(lengths.packs(n_tokens, 512), partial(lengths.pack, capacity=512)
-                          ).shard(rank, size).batch(8)         (ids, targets, positions), (8, 512)
+                          ).shard(rank, size).batch(8)      (ids, targets, positions), each (8, 512)
 
 The loss is a mean over the real tokens of all ranks. Padding has the target -100, which cross
 entropy leaves out. DataParallel needs the number of real tokens: model(ids, n_samples=n_real).

@@ -40,8 +40,8 @@ BITS = {None: None, "int8": 8, "int4": 4}
 
 
 class Cached(Module):
-    """The model in the form that a plan runs. A call takes ids (B, T) and `at` (1,), and returns
-    the logits of one token of each text, (B, 1, vocabulary).
+    """Wraps a GPT or Llama for a plan. A call takes ids (B, T) and `at` (1,), and returns the
+    logits of one token of each text, (B, 1, vocabulary).
 
     positions: the positions of the T tokens, as constants of the plan, or None. If positions are
     given, `at` is the index of the token whose logits are returned. If positions is None, T is 1,

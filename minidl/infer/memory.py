@@ -106,8 +106,8 @@ def size_of(lifetimes, offsets):
 
 
 def bound(lifetimes):
-    """Returns the largest number of bytes that the values alive at one step need. Only the steps at
-    which a value is written are tested, because the number grows only at these steps."""
+    """Adds the bytes of all values that are alive at a step. Returns the largest of these sums.
+    Only the steps at which a value is written are tested, because the sum grows only there."""
     return max((sum(w.n_bytes for w in lifetimes if w.first <= v.first <= w.last)
                 for v in lifetimes), default=0)
 

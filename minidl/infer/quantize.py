@@ -184,7 +184,7 @@ def observed(graph, batches, nodes, method):
     """Returns {node: (low, high)}, the range of x of each node. Runs the graph on all batches. The
     method "minmax" needs one run on each batch. The other methods need two.
 
-    Raises ValueError if there is no batch, or if an input of a layer is nan or inf."""
+    Raises ValueError if there is no batch, or if an input of a layer has nan or inf."""
     batches = list(batches)  # a generator can be read only once, but the graph may run twice
     if not batches:
         raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more inputs. "

@@ -111,7 +111,7 @@ def races(lines):
 
 @dataclass(frozen=True)
 class Used(memory.Lifetime):
-    """The Lifetime of a value, with more detail.
+    """The Lifetime of a value, together with the launches that use the value.
 
     touched: the indices of all launches that read or write the value, ascending. The first of these
     launches writes the value. If the value is an input of the graph, the first index is -1. If the

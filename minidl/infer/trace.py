@@ -151,7 +151,7 @@ class Recorder:
 
 
 class Guards:
-    """Notes the state of the model at the trace: the versions of its parameters, and the bytes of
+    """Stores the state of the model at the trace: the versions of its parameters, and the bytes of
     its buffers. A plan is valid only if the model does not change afterwards."""
 
     def __init__(self, model):

@@ -12,8 +12,8 @@ order, late labels that still count, idle inputs, and a position that can be sav
     src = Join(clicks, labels, t, key="id", of_click=CLICK, of_label=LABEL, window_s=900)
     for parts, total in src:              a step is step_s of event time, on all ranks
         for part in parts:
-            part.arrived                  records that came in this step: to predict
-            part.samples, part.labels     records that got their labels in this step: to train
+            part.arrived                  records that came in this step: predict them
+            part.samples, part.labels     records that got a label in this step: train on them
 
 A clock must not decide when a window ends, because a second run must give the same result. The
 watermark decides. The watermark is the event time that all inputs have passed. To find it, the join
@@ -64,8 +64,9 @@ class JoinedPart:
     """The result of one step for one partition.
 
     arrived:  Records of the clicks that came in this step
-    samples:  Records of the clicks that got their labels. `times` are the times of the labels. The
-              time of a negative is the end of its window
+    samples:  Records of the clicks that got their labels. `times` are the times of the labels. If a
+              label is earlier than its record, the time is the time of the record. The time of a
+              negative is the end of its window
     labels:   float32, one for each sample
     again:    bool, one for each sample: True if the sample was emitted before
     position: how many samples the partition has emitted until now, including these samples
@@ -89,7 +90,7 @@ class Join(Steps):
     window_s            how long a record waits for its label. If None, it waits until the label
                         comes
     late                "drop": a label after the window is ignored. "again": its record is emitted
-                        again, with the label
+                        again, with the label, unless the label is 0
     slack_s             the largest time by which records may be out of order
     keep_s              how long a record is kept for a late label
     step_s              the length of a step in event time

@@ -1,7 +1,7 @@
 """ONNX's operators on integers: operands of 8 bits, sums of 32 bits.
 
     q = saturate(round(x / scale) + zero)     round: to the nearest integer, ties to even
-    x = (q - zero) * scale                    saturate: to the ends of the dtype's range
+    x = (q - zero) * scale                    saturate: clip to the range of the dtype
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
