@@ -144,7 +144,7 @@ class Program:
         self.output = self.process.stdout
 
     def chunks(self, n):
-        """Yields lists of n lines; the last list may be shorter. Then raises Fault if a program
+        """Yields lists of n lines. The last list may be shorter. Then raises Fault if a program
         failed."""
         while lines := [line.rstrip(b"\n") for line in itertools.islice(self.output, n)]:
             yield lines

@@ -225,8 +225,8 @@ class _Merge:
         return (self.n_given, clicks.first, labels.first, clicks.seen, labels.seen), kept
 
     def next(self):
-        """Returns the event time of the next record or of the next end of a window. Returns inf if
-        there is none, and None if the time is unknown because the inputs are idle."""
+        """Returns the event time of the next event: a record, or the end of a window. Returns inf
+        if there is no event, and None if the time is unknown because the inputs are idle."""
         times = [side.time(ask=True) for side in self.sides]
         known = [time for time in times if time is not None]
         waits = self.join.window < math.inf and self.waits[OPEN]

@@ -48,7 +48,7 @@ class Part:
     """The records of one partition in a step. A Part has the fields of Records, and n, the number
     of records. position: the sum first + i after these records. `first` and `i` are in the state of
     the partition (see the picture at the top of this file). The position only grows. So a parameter
-    server that stores the position can drop a push that comes twice."""
+    server can store the position, and drop a push that comes twice."""
 
     def __init__(self, records, position):
         self.partition, self.offsets, self.times, self.values = records
