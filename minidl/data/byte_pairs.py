@@ -1,25 +1,25 @@
-"""A tokenizer. It turns a text into tokens, and back. A text has fewer tokens than bytes.
+"""A tokenizer: turns a text into tokens, and tokens into text. A text has fewer tokens than bytes.
 
     tokenizer = Tokenizer.learn(text, 1024)                  or, with the tokens of GPT-2:
     tokenizer = Tokenizer.from_hugging_face("gpt2/")         vocab.json, merges.txt
     ids = tokenizer.encode("a text")
     tokenizer.decode(ids)                                    "a text"
 
-decode(encode(text)) is exactly the text. With the same number of tokens a model sees a longer part
-of the text. Compare losses of different tokenizers in bits per byte, because their tokens have
-different lengths.
+decode(encode(text)) is exactly the text. With n tokens a model sees more of the text than with n
+bytes. Compare losses of different tokenizers in bits per byte, because their tokens have different
+lengths.
 
 The plain form: minidl/plain/tokens.py. This file adds words, special tokens, GPT-2's files, and
 speed.
 
-    words       pairs join only within a word (words.py). So each word is encoded once, and then
-                looked up
+    words       only tokens of the same word are joined (words.py). So each word is encoded once,
+                and then looked up in a table
     learn       counts each different word once. A table holds the indices at which each pair
                 occurs, so a merge visits only these indices. A heap gives the most frequent pair
-    encode      among the pairs of a word, the pair that was learned first joins first. A heap finds
-                this pair, so a word of n bytes takes n log n steps
-    special     <|endoftext|> separates two texts. A user's text must not produce this token. So it
-                becomes a token only if the caller names it
+    encode      among the pairs of a word, the pair that was learned first is joined first. A heap
+                finds this pair, so a word of n bytes takes n log n steps
+    special     <|endoftext|> separates two texts. A user's text must not produce this token. So
+                encode() makes this token only if the caller names the token
 
 Sources: Gage 1994; Sennrich et al. 2016 (arXiv 1508.07909); Radford et al. 2019 (GPT-2).
 Test: tests/data/test_byte_pairs.py   Tutorials: 30_tokens, train_gpt
@@ -46,7 +46,7 @@ BYTES = [bytes([byte]) for byte in range(256)]
 
 
 class Tokenizer:
-    """Byte-pair encoding.
+    """A tokenizer with byte-pair encoding.
 
     vocab:          {id: bytes}. It must have all 256 single bytes.
     merges:         [(bytes, bytes)], in the order in which they were learned.
@@ -54,7 +54,7 @@ class Tokenizer:
     pattern:        how to cut a text into words (words.py).
     whole_words:    if True, a word that is a token becomes this token without merges (Llama 3).
     Raises ValueError in three cases: a byte has no token; a merge uses or makes a token that the
-    vocabulary does not have; a special token has no name, or an id of `vocab`."""
+    vocabulary does not have; a special token has no name, or its id is in `vocab`."""
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]],
                  special_tokens: Mapping[str, int] | None = None, pattern: str = GPT2,
@@ -112,7 +112,7 @@ class Tokenizer:
     def from_files(cls, vocab: str | PathLike[str], merges: str | PathLike[str],
                    special_tokens: Sequence[str] | None = None) -> Tokenizer:
         """Returns the tokenizer of GPT-2's two files, vocab.json and merges.txt. Raises ValueError
-        if a file is wrong. The error tells the file, the place, and what is wanted there.
+        if a file is wrong. The error tells the file, the position in the file, and what is wanted.
 
         special_tokens: the names of the special tokens in vocab.json. The default is
                         <|endoftext|>, if vocab.json has it."""
@@ -166,7 +166,7 @@ class Tokenizer:
         return itertools.chain.from_iterable(self._parts(found, refused))
 
     def _parts(self, found, refused):
-        """Yields the ids of a text, in lists and iterators. The caller joins them by itertools,
+        """Yields lists and iterators with the ids of a text. The caller joins them by itertools,
         which is fast. found: pairs from words(). Raises ValueError if the text has a special token
         that is in `refused`."""
         for part, name in found:

@@ -6,9 +6,9 @@
                         number, begin, length, CRC-32   files of all processes
 
 An index entry is written after its record. So if a process is killed, all indexed records are
-complete. There may be a part of a record after them, but this part has no index entry. A damaged
-element is computed again. A record is a pickle, and reading a pickle can run code. So files that
-another user can write are not read.
+complete. After these records there may be a part of a record, but this part has no index entry. A
+damaged element is computed again. A record is a pickle, and reading a pickle can run code. So files
+that another user can write are not read.
 Test: tests/data/test_cache.py
 """
 
@@ -143,7 +143,7 @@ def _is_ours(path):
 
 
 def _process():
-    """Returns "host-pid"."""
+    """Returns the name of this process: the host's name and the process id, as "host-pid"."""
     return f"{platform.node()}-{os.getpid()}"
 
 

@@ -43,8 +43,8 @@ class ArrayDataset(Dataset):
 
 
 class TensorDataset(ArrayDataset):
-    """Tensors of equal length. Sample i is (tensors[0][i], tensors[1][i], ...), without a copy.
-    Takes minidl's tensors, PyTorch's tensors, and arrays."""
+    """Tensors of equal length. Sample i is (tensors[0][i], tensors[1][i], ...). Reading one sample
+    copies no data. Takes minidl's tensors, PyTorch's tensors, and arrays."""
 
     def __init__(self, *tensors):
         super().__init__(*map(plain_array, tensors))
@@ -55,9 +55,10 @@ class TensorDataset(ArrayDataset):
 
 
 def digits():
-    """Returns (train, test): 1,437 and 360 images of 8 x 8 pixels, the same on every rank and
-    machine. Both parts have digits from each writer. So the accuracy on `test` does not tell how
-    well a model reads the digits of a new writer. Raises ImportError without scikit-learn."""
+    """Returns (train, test), with 1,437 and 360 images of 8 x 8 pixels. The images are the same on
+    every rank and machine. Both parts have digits from each writer. So the accuracy on `test` does
+    not tell how well a model reads the digits of a new writer. Raises ImportError without
+    scikit-learn."""
     sklearn = importlib.util.find_spec("sklearn")  # find_spec is faster than an import
     if sklearn is None:
         raise ImportError("the digits come with scikit-learn, which is not installed. "

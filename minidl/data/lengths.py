@@ -3,8 +3,8 @@
 The plain form: minidl/plain/lengths.py. This file adds targets, ranks, formulas, and batches with a
 budget of tokens.
 
-Each token and each padding value takes one place in a batch. Waste is the fraction of all places
-that is padding: 1 - E[L] / E[max L of a batch]. L is the length of a sample, and E is the mean.
+Each token and each padding value takes one place in a batch. L is the length of a sample, and E is
+the mean. Waste is the fraction of all places that is padding: 1 - E[L] / E[max L of a batch].
 `pools` makes random pools of samples, sorts each pool by length, and cuts it into batches. With a
 budget of tokens, each batch has as many samples as the budget allows, so all batches have about the
 same cost. `packs` puts several texts into one row. The longest text comes first, and each text goes
@@ -20,7 +20,7 @@ few longest batches differ much from their neighbours.
     shape = dict(lengths=n_tokens, tokens=4096)
     Pipeline(texts).group(lengths.pools(**shape), lengths.pad).shard(rank, size, groups=0)
     Pipeline(texts).group(lengths.packs(n_tokens, 512), partial(lengths.pack, capacity=512)
-                          ).shard(rank, size).batch(8)         (ids, targets, positions), (8, 512)
+                          ).shard(rank, size).batch(8)      (ids, targets, positions), each (8, 512)
 
 The loss is a mean over the real tokens of all ranks. Padding has the target -100, which cross
 entropy leaves out. DataParallel needs the number of real tokens: model(ids, n_samples=n_real).
@@ -121,10 +121,10 @@ def pad(samples, fills=FILLS):
 
 
 def pack(samples, capacity, fills=FILLS):
-    """Puts all samples into one row, one after another, and then padding. Returns a Tensor
-    (capacity,) for each field, and then `positions`, another Tensor (capacity,). The positions
-    start at 0 in every sample, and are 0 in the padding. samples: tuples of vectors. fills: the
-    padding value of each field."""
+    """Puts all samples into one row, one after another. Padding fills the rest of the row. Returns
+    a Tensor (capacity,) for each field, and then `positions`, another Tensor (capacity,). The
+    positions start at 0 in every sample, and are 0 in the padding. samples: tuples of vectors.
+    fills: the padding value of each field."""
     fields = [_filled([s[f] for s in samples], capacity, fill)
               for f, fill in zip(range(len(samples[0])), fills, strict=True)]
     positions = _filled([np.arange(len(s[0])) for s in samples], capacity, 0)
@@ -132,8 +132,9 @@ def pack(samples, capacity, fills=FILLS):
 
 
 def waste(lengths, batches, capacity=None):
-    """Returns the fraction of all places that is padding. batches: lists of indices. capacity: the
-    length of each packed row. If None, a batch is padded to its longest sample."""
+    """Returns the number of padding values, divided by the number of all values in these batches.
+    batches: lists of indices. capacity: the length of each packed row. If None, each batch is
+    padded to the length of its longest sample."""
     lengths = np.asarray(lengths)
     places = sum(capacity or len(b) * lengths[b].max() for b in batches)
     return 1 - sum(lengths[b].sum() for b in batches) / places
@@ -143,11 +144,12 @@ def expected_waste(lengths, batch_size, pool=1):
     """Returns the expected waste, 1 - E[L] / E[max L of a batch], from the distribution of the
     lengths. L is the length of a sample, and E is the mean. With pool=1 the samples are not sorted.
 
-    Sort N = pool * batch_size random lengths. The longest length of batch k, k = 0, 1, ..., has the
-    place (k + 1) * batch_size in the sorted order. This length is at most x if at least (k + 1) *
+    Sort N = pool * batch_size random lengths. The longest length of batch k, k = 0, 1, ..., is
+    number (k + 1) * batch_size in the sorted order. This length is at most x if at least (k + 1) *
     batch_size of the N lengths are at most x. The probability of this is a binomial tail. The
     function approximates the tail by the normal distribution, with a continuity correction of 1/2.
-    For the last batch the probability is exact: F(x)**N."""
+    For the last batch the probability is exact: F(x)**N. F(x) is the fraction of the lengths that
+    are at most x."""
     x, counts = np.unique(lengths, return_counts=True)
     below = counts.cumsum() / counts.sum()  # F(x), the fraction of the lengths that are at most x
     if pool == 1:

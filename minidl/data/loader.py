@@ -28,8 +28,8 @@ from minidl.random import Generator, default_generator, using
 
 
 class DataLoader:
-    """Iterates over batches of Tensors: (x, y) if a sample is (x, y). The batches come in the
-    sampler's order for every value of `prefetch` and `workers`.
+    """Yields batches of Tensors. If a sample is (x, y), a batch is (x, y), too. The batches come in
+    the sampler's order for every value of `prefetch` and `workers`.
 
     shuffle:    if True, each pass has a new random order, drawn from `generator` or the default
                 generator. Every rank then sees all samples, so on several ranks pass a

@@ -4,11 +4,11 @@
     x, y = next(batches)              epoch 0: 7 2 | 9 0 | 4 1 | epoch 1: 3 5 | ...
 
 A `for` loop over a loader ends after one epoch. An elastic run counts steps and calls next() in
-each step. So this class joins the epochs of a loader into one endless iterator.
-Its state is the sampler's state: the epoch, and how many samples all ranks together have used. A
-resumed run continues with the next batch. It may have another number of ranks, if the batches of
-all ranks together still have B samples. The run then still uses each sample of the epoch exactly
-once, in the same steps.
+each step. So this class joins the epochs of a loader into one endless iterator. The state of Passes
+is the sampler's state: the epoch, and how many samples all ranks together have used. A resumed run
+continues with the next batch. It may have another number of ranks, if the batches of all ranks
+together still have B samples. The run then still uses each sample of the epoch exactly once, in the
+same steps.
 Test: tests/data/test_passes.py   Used by: elastic training (elastic/restart.py)
 """
 

@@ -13,15 +13,15 @@ A record is a line. A thread reads and parses ahead. A rank does not know when t
 ranks end. So before each step the ranks add up how many records they have, by an all-reduce of two
 numbers. The ranks use every record once, even if pipes are unequal, and all stop at the same step.
 
-A program that fails in the middle looks like a program that has ended normally: `zcat` of half a
-file writes half of the lines, and its output ends. So Pipe checks the exit status of every program
-in the pipeline (the shell's pipefail). If a program failed, all ranks raise RuntimeError with the
-program's last error lines. In `zcat f | head`, `head` ends early, and so `zcat` ends by SIGPIPE
-with status 141. Pipe does not count this as a failure. If you leave the loop early, the programs
-are ended.
+A program that fails in the middle looks like a program that has ended normally. For example, `zcat`
+of half a file writes half of the lines and then ends. So Pipe checks the exit status of every
+program in the pipeline (the shell's pipefail). If a program failed, all ranks raise RuntimeError
+with the program's last error lines. In `zcat f | head`, `head` ends early, and so `zcat` ends by
+SIGPIPE with status 141. Pipe does not count this as a failure. If you leave the loop early, the
+programs are ended.
 
-Never read mpiexec's standard input: if a rank does not read it, MPICH's mpiexec dies after 64 KB,
-and Open MPI's mpiexec hangs. `minidl run --stdin FILE` opens FILE as rank 0's sys.stdin.
+Do not use mpiexec's standard input. If it has data that no rank reads, MPICH's mpiexec dies after
+64 KB, and Open MPI's mpiexec hangs. `minidl run --stdin FILE` opens FILE as rank 0's sys.stdin.
 
 Test: tests/data/test_pipe.py   Tutorial: tutorials/26_input.py
 """
@@ -144,7 +144,7 @@ class Program:
         self.output = self.process.stdout
 
     def chunks(self, n):
-        """Yields lists of n lines; the last list may be shorter. Then raises Fault if a program
+        """Yields lists of n lines. The last list may be shorter. Then raises Fault if a program
         failed."""
         while lines := [line.rstrip(b"\n") for line in itertools.islice(self.output, n)]:
             yield lines

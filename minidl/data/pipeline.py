@@ -9,11 +9,11 @@ saved.
     batches = (Pipeline(files)                   anything with len() and [i]
                .interleave(records, cycle=4)     each file's records, four files at a time
                .shuffle(seed=0)                  another order every epoch
-               .map(decode)                      in the workers
-               .cache("/scratch/decoded")        once for all ranks and epochs
+               .map(decode)                      runs in the workers
+               .cache("/scratch/decoded")        stored once, for all ranks and epochs
                .shard(t.rank, t.size)
                .batch(32)
-               .prefetch(4, workers="auto"))     threads in order (prefetch.py)
+               .prefetch(4, workers="auto"))     loads ahead (prefetch.py)
     for batch in batches: ...                    one epoch; a second loop runs the next epoch
 
 Every stage turns a sequence into a sequence (stages.py). A sequence is a length and a pure function
@@ -22,15 +22,15 @@ epoch, element). The state is a few integers: the epoch, and how many elements e
 After `load_state_dict` the pipeline continues exactly at this position, also on another number of
 ranks (partition.py).
 
-filter() drops elements. batch() after filter() makes full batches from the other elements. So the
-ranks use unequal numbers of elements and have unequal numbers of batches (parallel.data.join trains
-on such batches).
+filter() drops elements. batch() after filter() makes full batches from the elements that are left.
+So the ranks use unequal numbers of elements and have unequal numbers of batches (parallel.data.join
+trains on such batches).
 
-A stream is a source without [i], such as an IterableDataset. Its pipeline can only have the stages
-map, filter, batch and prefetch. The stream holds its own position: the pipeline's state_dict()
-contains the stream's state_dict(). If the stream has a method used(item), the pipeline calls this
-method once for each item of a batch, just before it yields the batch. The pipeline does not call
-used(item) for an item that is only loaded ahead.
+A stream is a source without [i], such as an IterableDataset. The pipeline of a stream can only have
+the stages map, filter, batch and prefetch. The stream holds its own position: the pipeline's
+state_dict() contains the stream's state_dict(). If the stream has a method used(item), the pipeline
+calls this method once for each item of a batch, just before it yields the batch. The pipeline does
+not call used(item) for an item that is only loaded ahead.
 
 Sources: grain (Google), tf.data (Murray et al. 2021, arXiv 2101.12127).
 Test: tests/data/test_pipeline.py   Tutorial: tutorials/26_input.py
@@ -266,9 +266,10 @@ class Pipeline:
 
     def _gathered(self, items, epoch):
         """Makes batches. Yields (tasks, batch) for each batch. items: pairs (task, element). In
-        place of an element that filter() has dropped, there is the object DROPPED. It is in no
-        batch. `tasks` has the tasks of the batch's elements, and the tasks of the dropped elements
-        between them. If the last elements make no batch, yields (their tasks, DROPPED)."""
+        place of an element that filter() has dropped, there is the object DROPPED. No batch
+        contains DROPPED. `tasks` has the tasks of the batch's elements, and the tasks of the
+        dropped elements between them. If the last elements make no batch, yields (their tasks,
+        DROPPED)."""
         batch_size, drop_last, collate = self._batch
         work = self._late_work(epoch, default_generator().seed, batches=True)
         tasks, kept = [], []

@@ -45,7 +45,7 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
               number of threads and the reason for this number.
     ranks:    how many ranks share this machine's cores.
 
-    An exception in tasks or work is raised at its place in the order, after all earlier results.
+    An exception in tasks or work is raised after all earlier results.
     The threads end when the iteration ends, also after `break`."""
     if not n_ahead:
         yield from ((task, work(task)) for task in tasks)
@@ -77,9 +77,9 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
 
 
 def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
-    """Returns the number of workers by Little's law, at most MOST. Calls say(line) with the numbers
-    that it used. load_s, cpu_s, step_s: L, L_cpu and S, as defined at the top of this file. cores:
-    the default is the number of cores of this machine."""
+    """Returns the number of workers by Little's law, at most MOST. Calls say(line) with a text that
+    shows the times and the result. load_s, cpu_s, step_s: L, L_cpu and S, as defined at the top of
+    this file. cores: the default is the number of cores of this machine."""
     cores = cores or n_cores()
     k = min(max(1, math.ceil(load_s / max(step_s, cpu_s * ranks / cores, 1e-9))), MOST)
     if say is not None:

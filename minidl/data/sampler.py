@@ -12,7 +12,7 @@ three ways to treat the last samples, and PyTorch's arguments.
       tail="uneven"                   3    3    2    2   every sample is used exactly once
 
 When each rank has used k samples, all ranks together have used exactly the first k * size samples
-of the order. So one number is the position of the whole run, and the other samples can be dealt to
+of the order. So one number is the position of the whole run, and the unused samples can be dealt to
 any number of ranks.
 DistributedSampler has PyTorch's interface. Pipeline.shuffle(seed).shard(rank, size) in pipeline.py
 gives each rank the same samples.
@@ -41,10 +41,10 @@ class DistributedSampler(Sampler):
         DistributedSampler(dataset, num_replicas, rank)    the same arguments as in PyTorch
 
     shuffle: if False, every epoch has the order of the dataset.
-    tail:  how to treat the last samples if n is not divisible by `size` (see the picture). With
-           "pad" and "drop", all ranks have the same number of samples, and so the same number of
-           batches. "pad" repeats samples, so a mean over all samples is biased. Use "uneven" for an
-           evaluation.
+    tail:  how to treat the last samples if n is not divisible by `size`: "pad", "drop" or "uneven"
+           (see the picture at the top of this file). With "pad" and "drop", all
+           ranks have the same number of samples, and so the same number of batches. "pad" repeats
+           samples, so a mean over all samples is biased. Use "uneven" for an evaluation.
     drop_last:  PyTorch's name for tail="drop"."""
 
     def __init__(self, n, *place, rank=None, size=None, num_replicas=None, shuffle=True, seed=0,
@@ -114,7 +114,7 @@ class DistributedSampler(Sampler):
                 "consumed": self.consumed}
 
     def load_state_dict(self, state):
-        """Continues from a saved position. The number of ranks may have changed: the unused samples
+        """Continues from a saved position. The number of ranks may be different: the unused samples
         of the order are dealt to the ranks of this run. After this, the loop
         `for epoch in range(sampler.epoch, n_epochs)` continues the run. Only the next pass is
         shorter. Raises ValueError if the dataset has another length."""

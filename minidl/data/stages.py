@@ -1,12 +1,15 @@
 """The stages of a pipeline. Each stage turns a sequence into a sequence, for one epoch.
 
-    Elements(n, get, number)        n elements. get(i) returns element i. number(i) returns its
-                                    number among the elements of all ranks
+    Elements(n, get, number)        n elements. get(i) returns element i. number(i) returns the
+                                    number of element i, counted over all ranks
+
+get is the function of the stage before, and get' is the function of this stage. b is the number of
+elements in a batch.
 
     shuffle     get'(i) = get(order[i])          shard   get'(i) = get(rank + size i)
     map         get'(i) = fn(get(i))             batch   get'(i) = collate(get(b i), ... )
 
-A stage is called as stage(below, where, ...). `below` are the Elements of the stage before it.
+A stage is called as stage(below, where, ...). `below` are the Elements of the stage before.
 `where` is (epoch, seed, depth, position). depth: the number of the stage in its pipeline. position:
 the position from which the pass starts (partition.py).
 
@@ -29,8 +32,7 @@ DROPPED = object()  # filter() puts this object in the place of a dropped elemen
 
 
 class Elements(NamedTuple):
-    """The n elements that a stage gives in one epoch. Each of the other fields is a function or
-    None."""
+    """The n elements that a stage gives in one epoch. All fields except n are functions or None."""
 
     n: int
     get: object  # get(i) returns element i, for i in range(n)

@@ -62,8 +62,8 @@ def _python_files(folder):
 
 def split(data, validation=0.1):
     """Returns (train, validation), both views of `data`. validation: the fraction of `data` that is
-    for validation. This part is the end of `data`. `data` is files, one after another, so at most
-    one file is in both parts."""
+    for validation. The part for validation is the end of `data`. `data` is the text of many files,
+    one after another, so at most one file is in both parts."""
     n_train = len(data) - int(len(data) * validation)
     return data[:n_train], data[n_train:]
 
@@ -104,10 +104,10 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
     """Returns an endless iterator over batches of random windows: (inputs, targets), two Tensors
     (batch_size, length), int64.
 
-    The windows of all ranks begin at batch_size * size places. In step s these places are drawn
-    from (seed, s). Each rank takes its own batch_size places. So all ranks together see the batch
-    that one rank with batch size batch_size * size sees. To resume a run, pass `first_step`.
-    The number of ranks may change if batch_size * size does not change."""
+    In each step all ranks together have batch_size * size windows. In step s the starts of these
+    windows are drawn from (seed, s). Each rank takes its own batch_size windows. So all ranks
+    together see the batch that one rank with batch size batch_size * size sees. To resume a run,
+    pass `first_step`. The number of ranks may change if batch_size * size does not change."""
     n_places = len(data) - length  # the last window ends with the last byte as its target
     if n_places < 1:
         raise ValueError(f"windows of {length} bytes need a text of {length + 1} bytes or more; "

@@ -3,10 +3,10 @@
     loading thread   stack into pinned memory │ copy stream: wait for free memory, copy ──► event
     training                                     compute stream: wait for the event, compute
 
-No thread waits for a copy. The GPU memory of a batch comes from the compute stream's pool. Kernels
-in that stream may still use this memory, for instance for an activation. So the copy starts after
-all work that is already queued in the compute stream. The compute stream waits for the copy before
-it reads the batch. The pinned memory is kept until its copy has ended.
+No thread waits for a copy. The GPU memory of a batch comes from the compute stream's pool. Earlier
+kernels in this stream may still use this memory, for instance for an activation. So the copy starts
+after all work that is already queued in the compute stream. The compute stream waits for the copy
+before it reads the batch. The pinned memory is kept until the copy has ended.
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/data/test_upload.py
 """

@@ -18,7 +18,7 @@ text, but into ids that the model was not trained on. So the reader checks every
     the ids are 0, 1, 2, ..., each once
     each token is a byte, a special token, or the result of a pair
 
-An error tells the file, the place, and what is wanted there.
+An error tells the file, the position in the file, and what is wanted at this position.
 
 Source: Radford et al. 2019 (GPT-2).   Test: tests/data/test_vocabulary_files.py
 Used by: byte_pairs.py
@@ -188,7 +188,7 @@ def _special(added, path):
 # -- for both formats
 
 def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
-    """Checks a vocabulary. Returns it as Tokenizer takes it: ({id: bytes}, [(bytes, bytes)]).
+    """Checks a vocabulary. Returns (vocab, merges) for Tokenizer: {id: bytes} and [(bytes, bytes)].
 
     ids:   {characters: id}.
     pairs: [(place in the file, [left characters, right characters])]."""
@@ -248,7 +248,7 @@ def _is_id(i):
 
 
 def _spelled(name, path):
-    """Returns the bytes of a token's characters."""
+    """Returns the bytes of a token. name: the characters that stand for these bytes."""
     try:
         return bytes([BYTE_OF[character] for character in name])
     except KeyError as error:

@@ -7,7 +7,7 @@ next word. So " cats" is the same word everywhere in a text, and it becomes one 
 frequent.
 
 The patterns are regular expressions with \p{L} (letters) and \p{N} (numbers), which Python's `re`
-does not have. But its \w matches exactly the letters, the numbers and "_", so the classes are
+does not have. But \w of `re` matches exactly the letters, the numbers and "_", so the classes are
 written with \w. Python's \s also matches \x1c to \x1f. These four characters are not in Unicode's
 White_Space. So the spaces are listed one by one. An older Python does not know the letters that a
 newer Unicode has added.
@@ -81,7 +81,8 @@ def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = (
 
 
 def _closed(parts, find):
-    """Yields (words of a text, the name after this text). parts: [text, name, text, name, ...]."""
+    """Yields (words, name) for each text in `parts`: the words of the text, and the name of the
+    special token after it. parts: [text, name, text, name, ...]."""
     for text, name in zip(parts[::2], parts[1::2], strict=True):
         yield find(text), name
 

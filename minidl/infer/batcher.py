@@ -69,7 +69,7 @@ class Report:
 
 
 class Batcher:
-    """Collects requests into batches and runs the batches, in a thread of its own.
+    """Collects requests into batches. A separate thread runs the batches.
 
     plans: a Plan, a list of Plans for batches of different sizes, or one function. The function
     takes arrays (n, ...) with the inputs of n requests. A batch runs in the smallest plan that is
@@ -164,9 +164,9 @@ class Batcher:
             return Report(elapsed_s=self._last - self._first, **self._sums)
 
     def _count(self, change):
-        """Updates the number of requests inside the Batcher, and its integral over time. Returns
-        the present time in s. The caller must hold the lock. change: n if n requests come, -n if n
-        requests leave, 0 to update only the integral."""
+        """Updates the number of requests inside the Batcher, and the integral of this number over
+        time. Returns the present time in s. The caller must hold the lock. change: n if n requests
+        come, -n if n requests leave, 0 to update only the integral."""
         now = self.clock()
         if self._first is None:
             self._first = self._last = now

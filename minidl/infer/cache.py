@@ -3,15 +3,15 @@
 The plain form: minidl/plain/kv_cache.py. This file adds heads that share keys, a whole prompt in
 one call, and a kernel that reads keys in blocks of 16 tokens.
 
+There are B texts and K heads of keys and values. A key has E numbers. T is the number of new tokens
+in a call.
+
     keys (B, K, context / 16, E, 16)     16 tokens lie next to each other
     values (B, K, context, E)            row t belongs to the token at position t
     T = 1    one new token: out = softmax(scale q keys[:position + 1]) values, in one pass over the
              cache
     T > 1    a text from position 0 on: stores its keys and values, and computes attention as in
              training
-
-There are B texts and K heads of keys and values. A key has E numbers. T is the number of new tokens
-in a call.
 
 Without a cache, a model computes the products of all n tokens again to get the next token. The
 cache is not in the plan's arena, because its content must remain between calls. Several heads of
@@ -120,7 +120,7 @@ def cached_attention(low, node):
 
 def turn(e):
     """Returns the C text of a function turn(y, x, c). The function rotates the vector x of e
-    numbers, and writes the result to y. c has the angles: e / 2 cosines, then e / 2 sines."""
+    numbers, and writes the result to y. c holds e / 2 cosines, then e / 2 sines."""
     n = e // 2
     return f"""  const auto turn = [](float* y, const float* x, const float* c) {{
     SIMD for (int i = 0; i < {n}; ++i) {{

@@ -50,8 +50,8 @@ def expression(op, attributes, operands):
 
 
 def is_elementwise(op, attributes, operands, dtype):
-    """Returns True if `expression` can write the operation in C for these operands. An operand that
-    is not a number counts as an array."""
+    """Returns True if the function `expression` can write the operation in C for these operands. An
+    operand that is not a number counts as an array."""
     return dtype == np.float32 and expression(op, attributes, [
         x if type(x) in (int, float) else "x" for x in operands]) is not None
 
@@ -63,9 +63,9 @@ def literal(x):
 
 
 def lines(steps, own, loads):
-    """Writes a node's steps in C. Returns ([C statements], the C name of the last result).
+    """Writes a node's steps in C. Returns ([C statements], the C variable with the last result).
 
-    own: the C name of the result of the node's own operation.
+    own: the C variable with the result of the node's own operation.
     loads: {number of an input: the C expression that reads an element of this input}."""
     names, used = {-1: own}, sorted({x[1] for s in steps for x in s.operands
                                      if isinstance(x, tuple) and x[0] == "in"})
@@ -81,8 +81,8 @@ def lines(steps, own, loads):
 def operand(i, value, shape):
     """Returns C text that reads one element of the node's input i. This element is the operand for
     one element of the result. In the C text, `at` is the index of the result's element, and `col`
-    is its index in the last dimension. Returns None if the input needs another index, or is an
-    infinite number or NaN. value: the Value of the input. shape: the shape of the result."""
+    is its index in the last dimension. Returns None if the input needs another index, or is
+    infinite or NaN. value: the Value of the input. shape: the shape of the result."""
     if value.array is not None and value.array.size == 1:
         return literal(value.array.item()) if math.isfinite(value.array.item()) else None
     if value.shape == tuple(shape):

@@ -6,10 +6,10 @@ whole prompt in one call.
     step = infer.decoder(gpt.eval(), context=512)
     step.generate(ids, 100, temperature=0.8, top_k=50, top_p=0.95, generator=g)
 
-    prefill(ids)   runs the prompt in one plan. The plan's length is the next power of two, but at
-                   most the context. So the plan also writes cache entries for positions after the
-                   prompt. A later step overwrites each of these entries before any token attends
-                   to the entry
+    prefill(ids)   runs the prompt in one plan. The plan has room for n tokens: n is the smallest
+                   power of two that is large enough, but at most the context. So the plan also
+                   writes cache entries for positions after the prompt. A later step overwrites each
+                   of these entries before any token attends to the entry
     step(ids)      runs one token of each text. The plan multiplies matrices by vectors, so a step
                    takes about as long as reading all weights once
 
@@ -40,8 +40,8 @@ BITS = {None: None, "int8": 8, "int4": 4}
 
 
 class Cached(Module):
-    """The model in the form that a plan runs. A call takes ids (B, T) and `at` (1,), and returns
-    the logits of one token of each text, (B, 1, vocabulary).
+    """Wraps a GPT or Llama for a plan. A call takes ids (B, T) and `at` (1,), and returns the
+    logits of one token of each text, (B, 1, vocabulary).
 
     positions: the positions of the T tokens, as constants of the plan, or None. If positions are
     given, `at` is the index of the token whose logits are returned. If positions is None, T is 1,

@@ -9,8 +9,8 @@ Static single assignment (SSA): each value is made by exactly one line, and only
 the value. A pass looks up which lines read a value. So it can move or replace the line that makes
 the value.
 
-    %4 = linear(x, 0.weight, 0.bias) then relu        `then`: steps on each element of the result,
-    %9 = chain(%3, %8) then v0 = add(%3, %8); ...     while the element is still in a register
+    %4 = linear(x, 0.weight, 0.bias) then relu        `then`: the steps change each element of the
+    %9 = chain(%3, %8) then v0 = add(%3, %8); ...     result while it is still in a register
 
 Source: Cytron et al. 1991 (SSA).   Test: tests/infer/test_graph.py
 """

@@ -6,8 +6,9 @@
     a line without a kernel          ->   its eager op, named in print(plan)
 
 In a generated kernel the sizes are constants, so the compiler knows them. `infer.cuh` has the
-loops. This file writes the lines that differ between kernels. Attention, norms and softmax use the
-kernels of training. Launches with the same text share one kernel.   Test: tests/infer/test_lower.py
+loops. This file writes the C text that differs between kernels. Attention, norms and softmax use
+the kernels of training. Launches with the same text share one kernel.
+Test: tests/infer/test_lower.py
 """
 
 import math
@@ -172,9 +173,10 @@ def packed(w):
 
 
 def steps_of(low, node, shape, bias, steps=None):
-    """Returns (C lines, the C name of the last result, arguments) for the steps after a product. In
-    the C lines, `x` is the product's sum. Returns None if an operand of a step has none of these
-    forms: a number, an array of the result's shape, a vector along the result's last dimension.
+    """Returns (C lines, name, arguments) for the steps after a product. name: the C variable with
+    the last result. In the C lines, `x` is the product's sum. Returns None if an operand of a step
+    has none of these forms: a number, an array of the result's shape, a vector along the result's
+    last dimension.
 
     shape: the shape of the product's result.
     bias: a constant Value that is added to each row, or None.

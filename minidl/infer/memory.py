@@ -1,4 +1,5 @@
-"""Chooses the place of each value of a plan. Values share bytes if no step needs both values.
+"""Chooses where each value of a plan begins in the arena.
+Two values may share bytes if no step needs both values.
 
 The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. There a value goes into
 the lowest free gap. Here it goes into the smallest free gap. Also, this file tries several orders
@@ -105,8 +106,8 @@ def size_of(lifetimes, offsets):
 
 
 def bound(lifetimes):
-    """Returns the largest number of bytes that are alive at one step. Only the steps at which a
-    value is written are tested, because the number grows only at these steps."""
+    """Adds the bytes of all values that are alive at a step. Returns the largest of these sums.
+    Only the steps at which a value is written are tested, because the sum grows only there."""
     return max((sum(w.n_bytes for w in lifetimes if w.first <= v.first <= w.last)
                 for v in lifetimes), default=0)
 

@@ -1,18 +1,18 @@
 """A plan: a table of launches with fixed addresses, and the arena for their arrays.
 
-    plan(x)     is the model unchanged?       versions, training flags, shapes, dtypes, indices
+    plan(x)     is the model unchanged?       compare versions, flags, shapes, dtypes and indices
                 copy x into the arena         the addresses in the table do not change
                 replay(table, 0, n)           one C loop over all launches (kernels/host/replay.cpp)
                 copy the result out           a new array: the next call overwrites the arena
 
 An input or a result of 512 KiB or more is not copied. The plan writes its address into the table,
-instead of the address in the arena. This was measured on an int8 layer of width 1,024. With 256
-rows the copies of the input and of the result took a sixth of the layer's time. With 64 rows the
-layer is faster with the copies, because the arena is in the caches.
+instead of the address in the arena. The limit comes from a measurement with an int8 layer of width
+1,024. With 256 rows the copies of the input and of the result took a sixth of the layer's time.
+With 64 rows the layer is faster with the copies, because the arena is in the caches.
 
-One launch from Python takes some microseconds. All the arithmetic of a small layer takes the same
-time. One launch in a replay takes a fraction of a microsecond. A line without a kernel runs as an
-eager op between two parts of the table.
+One launch from Python takes some microseconds. All the arithmetic of a small layer takes about
+as long. One launch in a replay takes a fraction of a microsecond. A line of the graph without a
+kernel runs as an eager op between two parts of the table.
 A CUDA graph uses the same idea on a GPU.   Test: tests/infer/test_program.py
 """
 
@@ -41,8 +41,8 @@ class Call(ctypes.Structure):  # has the layout of MinidlCall in kernels/host/re
 
 
 def memory_of(n_bytes):
-    """Returns a uint8 array of n_bytes for the weights of a plan. If Linux allows this, the array
-    is in pages of 2 MiB. On request, Linux gives large pages to memory that begins and ends at the
+    """Returns a uint8 array of n_bytes for the weights of a plan. If Linux can, it uses pages of 2
+    MiB for this array. On request, Linux gives large pages to memory that begins and ends at the
     boundary of a page. One step of a text model reads all weights once. With large pages the
     processor looks up 500 times fewer page addresses. On a Zen 4, a step then took 0.6 of the time
     if the weights were in memory. If the weights were in the L3 cache, it took 0.85 of the time."""
@@ -169,9 +169,9 @@ class Plan:
         return array if array.flags.c_contiguous else lower.attention_kernel.memory(array)
 
     def _words_of(self, value):
-        """Returns a list of (word, distance), one for each word of the table that is an address in
-        the value's bytes. distance: the bytes from the value's first byte to this address. Returns
-        () if the value is small or must be in the arena."""
+        """Returns a list of (word, distance), one for each word of the table that holds an address
+        in the value's bytes. distance: this address minus the address of the value's first byte.
+        Returns () if the value is small or must be in the arena."""
         graph, low = self.graph, self._low
         if value.array is not None or value.n_bytes < DIRECT or self.poison:
             return ()
@@ -225,7 +225,7 @@ class Plan:
 
     def _result(self, value, in_arena):
         """Returns a new array, into which the launches will write the result. Returns None if the
-        launches must write the result into the arena. Then it will be copied out."""
+        launches must write the result into the arena. Then the caller copies the result out."""
         if not self._direct[value]:
             return None
         made = linear.aligned(-(-value.n_bytes // 4)).view(np.uint8)[:value.n_bytes]

@@ -1,8 +1,8 @@
 """Runs linear layers and convolutions in integers.
 
 The input x and the weights w have 8 bits, or only w has 8 or 4 bits. The plain form, which explains
-the zero point: minidl/plain/quantize.py. This file adds nodes of a graph, ranges from calibration,
-convolutions, 4 bits, and training with the rounding.
+the zero point: minidl/plain/quantize.py. This file adds quantized lines of a graph, ranges from
+calibration, convolutions, 4 bits, and training with rounded numbers.
 
     q = infer.quantize(graph)                                        range of x found in each run
     q = infer.quantize(graph, calibrate=batches, method="mse")       range of x from these inputs
@@ -184,7 +184,7 @@ def observed(graph, batches, nodes, method):
     """Returns {node: (low, high)}, the range of x of each node. Runs the graph on all batches. The
     method "minmax" needs one run on each batch. The other methods need two.
 
-    Raises ValueError if there is no batch, or if an input of a layer is nan or inf."""
+    Raises ValueError if there is no batch, or if an input of a layer has nan or inf."""
     batches = list(batches)  # a generator can be read only once, but the graph may run twice
     if not batches:
         raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more inputs. "

@@ -5,15 +5,15 @@
 
 A stream runs its launches one after the other. Launches on different streams are ordered only by
 events. If a launch needs the result of the last launch on a stream, the launch goes to this stream.
-Otherwise it goes to the stream whose last launch is the earliest. If the launch needs a launch on
-another stream, it waits for an event. It does not wait if another event already guarantees that the
-needed launch is complete.
+Otherwise it goes to the stream whose last launch is the earliest. If the launch needs the result of
+a launch on another stream, it waits for an event. The wait is left out if another event already
+guarantees that the result is complete.
 
-Memory: on one stream the bytes of a value are free after its last reader. On several streams this
-reader may still run when the next value is written. So two values `a` and `b` share bytes only
-under one condition: all launches that read or write `a` are complete before `b` is written. Streams
-and events must guarantee this order (the relation "happens before", Lamport 1978). `races` checks
-the finished table. It looks at each pair of launches that touch the same bytes.
+Memory: on one stream the bytes of a value are free after the last launch that reads the value. On
+several streams this launch may still run when the next value is written. So two values `a` and `b`
+share bytes only under one condition: all launches that read or write `a` are complete before `b` is
+written. Streams and events must guarantee this order (the relation "happens before", Lamport 1978).
+`races` checks the finished table. It looks at each pair of launches that touch the same bytes.
 
     plan = infer.streamed(graph, n_streams=2); y = plan(x)      x, y on the GPU; print(plan.table)
 
@@ -111,7 +111,7 @@ def races(lines):
 
 @dataclass(frozen=True)
 class Used(memory.Lifetime):
-    """The Lifetime of a value, with more detail.
+    """The Lifetime of a value, together with the launches that use the value.
 
     touched: the indices of all launches that read or write the value, ascending. The first of these
     launches writes the value. If the value is an input of the graph, the first index is -1. If the
@@ -122,7 +122,7 @@ class Used(memory.Lifetime):
 
 class Table:
     """A table of launches. streams: the stream of each launch. waits: for each launch, the launches
-    that it waits for. memory: the places of the values. Making a table needs no GPU. Raises
+    that it waits for. memory: the Memory of the values. Making a table needs no GPU. Raises
     ValueError if a line of the graph runs only on CPUs."""
 
     def __init__(self, graph, n_streams):

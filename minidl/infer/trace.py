@@ -6,7 +6,7 @@ ops. A second run shows if the model applies the same ops to other numbers.
     graph = infer.trace(model.eval(), x)
 
 A recorder intercepts every op (Mode.intercept) and sees the arrays that the op reads. If an earlier
-op made the array, the graph refers to the result of the earlier op. If it is the array of a
+op made the array, the graph refers to the result of the earlier op. If the array belongs to a
 parameter, the graph refers to the parameter. Every other array is a constant. Such a graph is right
 only if the model applies the same ops to every input of this shape. So the model runs a second
 time, with other numbers. If an op, an attribute or a constant differs, trace raises an error that
@@ -151,7 +151,7 @@ class Recorder:
 
 
 class Guards:
-    """Notes the state of the model at the trace: the versions of its parameters, and the bytes of
+    """Stores the state of the model at the trace: the versions of its parameters, and the bytes of
     its buffers. A plan is valid only if the model does not change afterwards."""
 
     def __init__(self, model):

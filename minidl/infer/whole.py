@@ -47,8 +47,8 @@ def by_four(q):
 
 def by_bits(q, bits):
     """Packs the weights q (n, k) of a linear_weights line. With 8 bits the result has the shape
-    (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64). Then 8 is
-    added to each weight, and one byte holds two neighbouring weights of a row."""
+    (number of panels, k, 64). With 4 bits it has the shape (number of panels, k / 2, 64). In this
+    case 8 is added to each weight, and one byte holds two neighbouring weights of a row."""
     p = panels(q)
     if bits == 8:
         return np.ascontiguousarray(p)

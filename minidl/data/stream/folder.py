@@ -7,9 +7,9 @@
 
 Entry k of an index describes record k of its segment. So one multiplication finds the entry of any
 offset, and two system calls read many records. An entry is written after its record. So if a writer
-is killed, all records that have an entry are complete. There may be a part of a record after them,
-and the next writer overwrites this part. So a reader never sees half a record, and it needs no
-lock. A process must hold the partition's lock to write. After a power failure an entry may exist
+is killed, all records that have an entry are complete. After these records there may be a part of a
+record, and the next writer overwrites this part. So a reader never sees half a record, and it needs
+no lock. A process must hold the partition's lock to write. After a power failure an entry may exist
 without its record. The checksum detects this, and the next writer removes such entries from the
 end. `sync=True` prevents this case: append() then waits for the disk. `delete_before` deletes old
 records, in whole segments.
@@ -86,9 +86,9 @@ class FolderLog(Log):
         return base + n
 
     def _unwritten(self, partition, base, n, wanted, error):
-        """Returns the OSError for an append that failed. If the entry of a record is written, a
-        reader may already have read the record. So complete entries are kept, and the error tells
-        their number. An incomplete entry is removed."""
+        """Returns the OSError for an append that failed. If the entry of a record is written,
+        readers can see the record. So complete entries are kept, and the error tells their number.
+        An incomplete entry is removed."""
         done = 0
         with contextlib.suppress(FileNotFoundError):  # a new segment has no index yet
             done = max(self._n(partition, base) - n, 0)

@@ -12,21 +12,23 @@ order, late labels that still count, idle inputs, and a position that can be sav
     src = Join(clicks, labels, t, key="id", of_click=CLICK, of_label=LABEL, window_s=900)
     for parts, total in src:              a step is step_s of event time, on all ranks
         for part in parts:
-            part.arrived                  records that came in this step: to predict
-            part.samples, part.labels     records that got their labels in this step: to train
+            part.arrived                  records that came in this step: predict them
+            part.samples, part.labels     records that got a label in this step: train on them
 
 A clock must not decide when a window ends, because a second run must give the same result. The
-watermark decides. The watermark is the event time that all inputs have passed. It is the smallest
-of the inputs' latest event times, minus slack_s, because records may be out of order. Idle inputs
-do not count.
-A label is late if its event time is after the window. The time when the label was read does not
+watermark decides. The watermark is the event time that all inputs have passed. To find it, the join
+takes the latest event time of each input. The smallest of these times, minus slack_s, is the
+watermark. slack_s is subtracted because records may be out of order. Idle inputs do not count. A
+label is late if its event time is after the window. The time when the label was read does not
 matter. window_s=None waits for every label. window_s=0 with late="again" emits each record as a
-negative at once, and again if a label comes. The losses of nn/delayed.py need this.
+negative without waiting. If a label comes later, the record is emitted again. The losses of
+nn/delayed.py need this.
 
 A record and its label are in partitions with the same number. So each partition is joined alone,
-and the records of a step do not depend on the number of ranks. The position of a partition is two
-offsets, the latest times, and the offsets of the records that still wait. A resumed run reads these
-records again. So the size of the snapshot does not grow with the logs.
+and the records of a step do not depend on the number of ranks. The position of a partition is the
+number of samples so far, two offsets, two latest times, and the offsets of the records and labels
+that still wait. A resumed run reads these records and labels again. So the size of the snapshot
+does not grow with the logs.
 
 Sources: Akidau et al. 2015 (VLDB), watermarks; Ananthanarayanan et al. 2013 (SIGMOD), joining
 clicks exactly once.   Test: tests/data/stream/test_join.py
@@ -62,8 +64,9 @@ class JoinedPart:
     """The result of one step for one partition.
 
     arrived:  Records of the clicks that came in this step
-    samples:  Records of the clicks that got their labels. `times` are the times of the labels. The
-              time of a negative is the end of its window
+    samples:  Records of the clicks that got their labels. `times` are the times of the labels. If a
+              label is earlier than its record, the time is the time of the record. The time of a
+              negative is the end of its window
     labels:   float32, one for each sample
     again:    bool, one for each sample: True if the sample was emitted before
     position: how many samples the partition has emitted until now, including these samples
@@ -87,7 +90,7 @@ class Join(Steps):
     window_s            how long a record waits for its label. If None, it waits until the label
                         comes
     late                "drop": a label after the window is ignored. "again": its record is emitted
-                        again, with the label
+                        again, with the label, unless the label is 0
     slack_s             the largest time by which records may be out of order
     keep_s              how long a record is kept for a late label
     step_s              the length of a step in event time
@@ -125,7 +128,8 @@ class Join(Steps):
 
         place: (k, 6) int64. The columns are: partition, number of emitted samples, next offset of
                clicks, next offset of labels, latest time of clicks, latest time of labels
-        kept:  (m, 3) int64, a row for each record or label that waits: partition, kind, offset"""
+        kept:  (m, 3) int64, a row for each record or label that waits: partition, kind (OPEN, SHUT
+               or EARLY), offset"""
         place = [(p, *self.place[p]) for p in self.mine]
         kept = [(p, *one) for p in self.mine for one in sorted(self.kept[p])]
         return {"place": np.array(place, np.int64).reshape(-1, 6),
@@ -221,8 +225,8 @@ class _Merge:
         return (self.n_given, clicks.first, labels.first, clicks.seen, labels.seen), kept
 
     def next(self):
-        """Returns the event time of the next record or of the next end of a window. Returns inf if
-        there is none, and None if the time is unknown because the inputs are idle."""
+        """Returns the event time of the next event: a record, or the end of a window. Returns inf
+        if there is no event, and None if the time is unknown because the inputs are idle."""
         times = [side.time(ask=True) for side in self.sides]
         known = [time for time in times if time is not None]
         waits = self.join.window < math.inf and self.waits[OPEN]

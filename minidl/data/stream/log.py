@@ -157,7 +157,7 @@ class Log:
                              f"{len(values)} records and {len(times)} times")
 
     def same_partitions(self, name, wanted):
-        """Raises ValueError if `wanted` is not None and not the log's number of partitions."""
+        """Raises ValueError if `wanted` is a number, but not the log's number of partitions."""
         if wanted not in (None, self.partitions):
             raise ValueError(f"the log in {name} has {self.partitions} partitions; got "
                              f"partitions={wanted}. An existing log cannot change its number of "

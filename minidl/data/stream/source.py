@@ -13,12 +13,13 @@ ahead, a snapshot that keeps the offsets, and a restart on another number of ran
 Rank p % size reads partition p. So each rank knows its partitions without a message, and the
 records of a step do not depend on the number of ranks. The order of a block is drawn from (seed,
 partition, first). So the shuffle can be repeated without any stored state. A block ends after a
-number of records, or by event time (`block_ms`). It never ends by a clock, because a second run
+number of records, or by event time (`block_ms`). A clock never ends a block, because a second run
 must make the same blocks.
 
-Exactly once: the snapshot holds these three integers together with the weights. With two separate
-writes, a crash can come between them. If the integers are written first, the crash loses records.
-If the weights are written first, some records are used twice. Save between two steps:
+Exactly once: the snapshot holds first, n and i of each partition together with the weights. With
+two separate writes, a crash can come between the two writes. If first, n and i are written first,
+the crash loses records. If the weights are written first, some records are used twice. Save between
+two steps:
 
     snapshot.save("runs", step, t, model=model, optimizer=optimizer, source=src)
 
@@ -47,7 +48,7 @@ class Part:
     """The records of one partition in a step. A Part has the fields of Records, and n, the number
     of records. position: the sum first + i after these records. `first` and `i` are in the state of
     the partition (see the picture at the top of this file). The position only grows. So a parameter
-    server that stores the position can drop a push that comes twice."""
+    server can store the position, and drop a push that comes twice."""
 
     def __init__(self, records, position):
         self.partition, self.offsets, self.times, self.values = records
@@ -127,8 +128,8 @@ class Source(Steps):
     per_partition  how many records of each partition a step has. There are fewer if the partition
                    ends or is idle
     block          how many records are shuffled together. With 1, the records stay in order
-    block_ms       a block ends before the first record whose time is at least this many ms after
-                   the time of the block's first record
+    block_ms       the longest block, in ms of event time. A record that is block_ms or more later
+                   than the first record of a block begins a new block. None means no limit
     seed           the seed of the shuffle
     dtype          makes the values an array: each record is one element of this dtype
     readers        the ranks of t that read; the default is all ranks. The other ranks only save and
@@ -205,8 +206,9 @@ class _Blocks:
         self.blocks.close()
 
     def take(self, n, place):
-        """Returns (the next n records, the place after these records). There are fewer records if
-        the partition ends or is idle. place: the place before these records."""
+        """Returns (the next n records, the state after these records). There are fewer records if
+        the partition ends or is idle. The state of a partition is (first, n, i). place: the state
+        before these records."""
         taken = none_of(self.partition)
         while taken.n < n and not self.ended:
             if self.used >= self.records.n:
@@ -226,8 +228,8 @@ class _Blocks:
 
 def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop):
     """Yields (first offset, Records) of each block of a partition, when the block is complete. If
-    no record came for idle_s, the Records are empty. n: the length of the first block if an earlier
-    run has begun this block, otherwise 0."""
+    no record came for idle_s seconds, the Records are empty. n: the length of the first block if an
+    earlier run has begun this block, otherwise 0."""
     have = none_of(partition)
     for more in fresh(log, partition, first, block, until, idle_s, stop):
         have, idle = have.then(more), not more.n

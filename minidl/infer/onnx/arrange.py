@@ -134,8 +134,8 @@ def GatherND(x, index, *, batch_dims=0):
 def _places(shape, index, batch_dims=0):
     """Returns a tuple of index arrays, for GatherND. If x is an array of this shape, x[the tuple]
     is the result of GatherND. Each vector index[..., :] holds the indices of one place in x. The
-    first batch_dims dimensions of x and of `index` number the samples. The places in a sample of
-    `index` are places in the same sample of x."""
+    first batch_dims dimensions of x and of `index` count the samples of a batch. The places in a
+    sample of `index` are places in the same sample of x."""
     batch = np.ix_(*map(np.arange, index.shape[:batch_dims])) if batch_dims else ()
     batch = [b.reshape(*b.shape[:batch_dims], *[1] * (index.ndim - 1 - batch_dims)) for b in batch]
     return (*batch, *np.moveaxis(index, -1, 0))

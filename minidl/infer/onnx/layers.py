@@ -261,11 +261,12 @@ def Attention(q, k, v, mask=None, past_k=None, past_v=None, n_keys: Known = None
 
 
 def _bias(mask, n_rows, n_keys, first, n_valid, causal, left, right, dtype):
-    """Returns the bias that is added to the scores: -inf where a query must not see a key, else 0
-    or the mask. Returns None if the bias is 0 everywhere.
+    """Returns the bias that is added to the scores. The bias is -inf where a query must not see a
+    key. Elsewhere it is the mask, or 0 if there is no mask. Returns None if the bias is 0
+    everywhere.
 
     first: the position of the first query. n_valid: for each text the number of its keys, or None
-    if all keys count. left, right: how many keys before and after its position a query sees. A
+    if all keys count. left, right: a query sees this many keys before and after its position. A
     negative number means all keys."""
     at, key = first + np.arange(n_rows)[:, None], np.arange(n_keys)
     seen = (key <= at) | (not causal)

@@ -4,9 +4,10 @@
                     a dimension without a size ^        ^ a constant            ^ an input's shape
 
 In a Graph all shapes are fixed. A file often computes shapes by operators: Shape, Gather, Concat,
-Reshape. So values that do not depend on an input are computed while the file is read. The result of
-Shape counts as such a value. Some operators need the numbers of an operand, for example a shape or
-an axis. They refuse this operand if it depends on an input.
+Reshape. So values that do not depend on an input are computed while the file is read. The shape of
+an input is fixed, so the result of Shape does not depend on an input. Some operators need the
+numbers of an operand, for example a shape or an axis. They refuse this operand if it depends on an
+input.
 
 A file may come from anybody. So the number of operators is limited, and the operators of a loop
 count once for each round. The bytes of a result are limited, too. They are checked before the

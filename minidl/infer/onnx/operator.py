@@ -80,7 +80,7 @@ def parameters(function):
 
 
 def dtype_of(number):
-    """Returns the NumPy dtype for ONNX's number of an element type."""
+    """Returns the NumPy dtype of an element type. number: ONNX's number of this type."""
     if number not in NAMES:
         import onnx
         raise Refused(f"tensors of {onnx.TensorProto.DataType.Name(number)} are not supported")

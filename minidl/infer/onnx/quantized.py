@@ -1,7 +1,7 @@
 """ONNX's operators on integers: operands of 8 bits, sums of 32 bits.
 
     q = saturate(round(x / scale) + zero)     round: to the nearest integer, ties to even
-    x = (q - zero) * scale                    saturate: to the ends of the dtype's range
+    x = (q - zero) * scale                    saturate: clip to the range of the dtype
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -14,9 +14,9 @@ from minidl.tensor import Tensor
 
 
 def _along(v, x, axis):
-    """Returns v, the scales or zero points, in a shape that broadcasts to x. v has a single number,
-    or one number for each index along the axis, or one number for each block along the axis. If v
-    is None, returns 0."""
+    """Returns v, the scales or zero points, in a shape that broadcasts to x. v has one number for
+    all of x, for each index along the axis, or for each block along the axis. If v is None, returns
+    0."""
     if v is None or v.size == 1 and v.ndim <= 1:
         return 0 if v is None else v.reshape(())
     if v.ndim == x.ndim:  # v has a number for each block
@@ -59,8 +59,8 @@ def DynamicQuantizeLinear(x):
 
 
 def _of_rows(v):
-    """Returns a vector (n,), which has one number for each row, as a column (n, 1). Returns other
-    values unchanged."""
+    """Returns a vector (n,) as a column (n, 1). The vector has one number for each row. Returns
+    other values unchanged."""
     return v[:, None] if v is not None and v.ndim == 1 and v.size > 1 else v
 
 

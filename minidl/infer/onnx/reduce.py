@@ -24,9 +24,9 @@ def _reduction(of):
 
 @from_arrays
 def _extreme(x, *, axis, keepdims, least):
-    """Returns the minimum along the axis if `least` is True, else the maximum. If there are no
-    elements, the maximum of floats is -inf. The maximum of integers is then the smallest number of
-    the dtype. The minimum of no elements is inf, or the largest number of the dtype."""
+    """Returns the minimum along the axis if `least` is True, else the maximum. The maximum
+    of no elements is -inf for floats, and the smallest number of the dtype for integers. The
+    minimum of no elements is inf for floats, and the largest number of the dtype for integers."""
     if x.dtype == bool:
         ends = True, False
     else:

@@ -77,7 +77,7 @@ def _positions(n, m, scale, how, part):
 
 
 def _weights(at, n, narrow, mode, a, normalise, beyond):
-    """Returns the matrix of weights (n_out, n_in).
+    """Returns the matrix of weights (n_out, n_in) for one axis.
 
     at: the positions of the result's pixels.
     narrow: 1, or the scale if antialias makes the curve wider.

@@ -54,7 +54,7 @@ def _gather(x, index, *, axis=0):
 
 
 def _einsum(*xs, equation):
-    """Returns the number of elements of the result or of the largest operand, whichever is larger.
+    """Counts the elements of the result and of the largest operand. Returns the larger number.
     If the equation has no "->", the function counts as if the result had all labels. If the
     equation has "...", returns the product of the sizes of all operands."""
     left = equation.replace(" ", "").partition("->")[0].split(",")
@@ -92,7 +92,7 @@ def _resize(x, roi=None, scales=None, sizes=None, *, axes=None, **options):
 
 
 def _window(x, kernel_shape, pads=None, dilations=None, n_channels=None):
-    """Returns the number of elements of the padded image or of the result, whichever is larger. All
+    """Counts the elements of the padded image and of the result. Returns the larger number. All
     strides count as 1, because with a larger stride the result is smaller."""
     n = x.ndim - 2
     pads = pads or [0] * 2 * n

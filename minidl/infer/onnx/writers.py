@@ -134,8 +134,8 @@ def cumsum(w, xs, o, node):
 
 
 def expand(w, xs, o, node):
-    """Writes an expand. An empty result is written as a constant, because onnxruntime computes a
-    wrong shape for it."""
+    """Writes the op expand. An empty result is written as a constant, because onnxruntime computes
+    a wrong shape for it."""
     shape = node.output.shape
     return w.add("Identity", [np.empty(shape, node.output.dtype)]) if 0 in shape else w.add(
         "Expand", [xs[0], np.array(shape, np.int64)])

@@ -58,8 +58,8 @@ def unchanged(node):
 
 
 def is_number(x, wanted):
-    """Returns True if an operand is this number, or a constant array with only this number. For a
-    parameter returns False, because its value may change later."""
+    """Returns True if x is the number `wanted`, or a constant array with only this number. Returns
+    False for a parameter, because the value of a parameter may change later."""
     if isinstance(x, Value):
         return x.array is not None and not x.name and x.array.size > 0 and bool(
             np.all(x.array == wanted))

@@ -33,7 +33,8 @@ def common(graph):
 
 
 def _key(x):
-    """Returns a hashable key. Two operands have equal keys only if they are equal."""
+    """Returns a hashable key of an operand. Two operands have equal keys only if the operands are
+    equal."""
     if isinstance(x, Value):
         return _key(x.array) if x.array is not None else id(x)
     if isinstance(x, np.ndarray):

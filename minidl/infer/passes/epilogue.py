@@ -28,8 +28,8 @@ def epilogue(graph):
 
 
 def only_user(graph, node):
-    """Returns the only line that reads the node's result. Returns None if several lines read it, if
-    one line reads it twice, or if it is a result of the graph."""
+    """Returns the only line that reads the node's result. Returns None if several lines read the
+    result, if one line reads the result twice, or if the graph returns the result."""
     found = graph.users().get(node.output, [])
     return found[0] if len(found) == 1 and node.output not in graph.outputs else None
 

@@ -36,8 +36,7 @@ def to_nchw(x):
 
 
 def pad_nhwc(x):
-    """Returns the image unchanged. Node.evaluate adds the border afterwards, from the line's
-    `pad`."""
+    """Returns the image unchanged. Afterwards Node.evaluate adds the border `pad` of the line."""
     return x
 
 
@@ -100,9 +99,9 @@ def _moved(shape):
 
 
 def operand(x, shape, last):
-    """Returns an operand of a step or of an elementwise line, with its channels last. x: a number,
-    an image of `shape` (N, C, H, W), or a constant vector of the channels. last: a function that
-    returns an image with its channels last."""
+    """Returns x with its channels last. x is an operand of a line: a number, an image of `shape`
+    (N, C, H, W), or a constant with one number for each channel. last: a function that returns an
+    image with its channels last."""
     if not isinstance(x, Value) or x.array is not None and x.array.size == 1:
         return x
     if x.shape == shape and x.array is None:
@@ -142,7 +141,7 @@ def _conv(node, lasts, o):
 
 
 def _conv_int8(node, lasts, o):
-    """Returns the parts of the new line, as _conv does. The line wants no border around its input,
+    """Returns (name, function, inputs, attributes, border) of the new line. The border is NONE,
     because the convolution itself adds a border of zero points."""
     return "conv_int8_nhwc", conv_int8_nhwc, node.inputs[:4], o, NONE
 
@@ -154,8 +153,9 @@ def _max_pool(node, lasts, o):
 
 
 def _avg_pool(node, lasts, o):
-    """Returns the parts of the new line, or None if the pooling must not change. An
-    adaptive_avg_pool2d changes only if its result is one pixel, the mean of the whole image."""
+    """Returns (name, function, inputs, attributes, border) of the new line, or None if the pooling
+    must not change. An adaptive_avg_pool2d changes only if its result is one pixel, the mean of the
+    whole image."""
     x = node.inputs[0]
     if x not in lasts:
         return None
