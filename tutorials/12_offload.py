@@ -15,8 +15,8 @@ step sends these bytes over the link between device and host:
     down   gradients   2X     as backward makes them; the device can then free each gradient
     up     weights     2X     bucket by bucket, while the host updates the next bucket
 
-Any other division of the 16 bytes between device and host sends more. With ZeRO on n ranks each
-rank sends 1/n of these bytes, over its own link.
+If the host does the update, no division of the 16 bytes sends less. With ZeRO on n ranks each rank
+sends 1/n of these bytes, over its own link.
 
 Take L equal buckets. Each bucket needs b seconds of backward, d seconds to be sent one way, and u
 seconds of update. The link has latency alpha. Forward takes F seconds, so forward and backward

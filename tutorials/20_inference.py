@@ -16,7 +16,7 @@ the arena, the memory for all values. A plan gives each value its place in the a
 add up the bytes of the values that are alive. No plan can be smaller than the largest of these
 sums. To find the smallest plan is NP-hard, but greedy rules usually reach this bound.
 
-**Quantise.** A weight w is stored as a whole number q from -127 to 127, with w = about q s. The
+**Quantise.** A weight w is stored as a whole number q from -127 to 127, so that w is about q s. The
 errors of rounding to multiples of s are spread evenly from -s/2 to s/2, and their root mean square
 is s / sqrt(12). The scale s is the largest |w| divided by 127. With one scale for a whole matrix,
 the largest weight of all rows sets s. A scale for each row, an output channel, costs 4 bytes a row.
@@ -124,8 +124,8 @@ def seconds(run):
 
 
 def fold(t, model, x, table):
-    """Shows the lines, launches and time of the model, before and after all passes. Also compares
-    the model's results before and after the passes."""
+    """Shows the lines of the model's graph, the number of launches and the time, before and after
+    all passes. Also compares the model's results before and after the passes."""
     graph = infer.trace(model, x)
     say(t, f"The model as {len(graph.nodes)} lines:", graph)
     n_before = len(infer.compile(graph).launches)
@@ -201,9 +201,9 @@ def batch(images, table):
     """Simulates a server that batches requests. The times of batches are measured
     before the simulation.
 
-    Returns (request rates, {largest batch: [mean latency at each rate]}, the highest rate that the
-    server can do one by one). Rates are in requests a second, latencies in seconds.
-    minidl.infer.Batcher is a real server."""
+    Returns (request rates, {largest batch: [mean latency at each rate]}, the highest rate at which
+    the server can run the requests one by one). Rates are in requests a second, latencies in
+    seconds. minidl.infer.Batcher is a real server."""
     model = nn.MLP(64, 1024, 1024, 10).eval()  # 4 MB of weights
     costs = {}
     for n in (1, 8, 32):

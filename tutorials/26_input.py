@@ -4,7 +4,7 @@
     python tutorials/26_input.py --sim 2    picture: out/26_input.png
 
 Batches can be loaded while the model computes. Loading a batch takes L seconds, and a step of
-training takes S seconds. One after the other this is L + S for a step. If k workers load batches
+training takes S seconds. One after the other, they take L + S seconds. If k workers load batches
 ahead, a step takes max(L / k, S). By Little's law, k = ceil(L / S) workers are enough to hide the
 loading.
 

@@ -20,10 +20,10 @@ For convergence lr must be below 2 / k. In a loss with several directions, the l
 limit. The direction with the smallest k is then slow.
 
 2. Bias correction. m and v begin at 0. After step 1, m = (1 - b1) g and v = (1 - b2) g^2. Both are
-too small. m is a weighted sum of the gradients so far. In m the sum of these weights is 1 - b1^t,
-and in v this sum is 1 - b2^t. Dividing by these sums makes true means. So at step 1 m' = g and
-v' = g^2, and the step is lr g / |g|: it is lr or -lr, however large g is. Without the correction
-its length is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.
+too small. m is a sum of all gradients so far, each multiplied by a factor. The sum of these factors
+is 1 - b1^t in m, and 1 - b2^t in v. Dividing by these sums makes true means. So at step 1 m' = g
+and v' = g^2, and the step is lr g / |g|: it is lr or -lr, however large g is. Without the
+correction its length is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.
 
 3. AdamW is not Adam with L2. L2 adds decay * w to the gradient. Adam divides the gradient by
 sqrt(v'), and so it also divides the decay. Let a weight have gradients +G, -G, +G, ... whose mean

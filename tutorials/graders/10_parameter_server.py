@@ -16,8 +16,8 @@ STEPS = 12
 def served(module, s, speeds, last_steps=STEPS, rate=0.01, steps=STEPS):
     """Runs the student's rule on x^2/2, from x = 1. Worker i takes speeds[i] seconds a gradient.
 
-    Returns ({steps that a worker was ahead when it began a step: how often}, the weight). Returns
-    None if all workers wait for ever."""
+    Returns ({lead: how often}, the weight). A lead is how many steps a worker was ahead of the
+    slowest worker when it began a step. Returns None if all workers wait for ever."""
     rule = module.bounded(s)
 
     def rank(t):

@@ -103,7 +103,7 @@ def _check_block(who, arguments, results, heard, same):
 
 
 def _other_blocks(q, k, v, at_q, at_k):
-    """Yields (hint, (o, lse)) of each common mistake."""
+    """Yields for each common mistake (hint, (o, lse))."""
     here = np.arange(len(at_q)), np.arange(len(at_k))
     yield ("the mask counts places from 0 in each block: compare at_q with at_k, the places in the "
            "text"), reference(q, k, v, *here)

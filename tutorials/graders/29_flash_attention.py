@@ -310,7 +310,7 @@ def attend(module, n_queries, n_keys):
 def by_tiles(q, k, v, way=""):
     """Returns (o, lse) in float64 as the kernel computes them, with 8 keys at a time.
 
-    way: a mistake that it makes."""
+    way: the name of a mistake to make, or ""."""
     q, k, v = (x.astype(float) for x in (q, k, v))
     top, total, o = np.full((len(q), 1), -1e30), np.zeros((len(q), 1)), np.zeros_like(q)
     for first in range(0, len(k), 8):
