@@ -201,7 +201,7 @@ def sixteen_bytes(args, table):
 
 
 def equal_layers(args, table):
-    """Recomputes equal layers, for several k. Returns {k: number of layers' results at the
+    """Recomputes equal layers, for several k. Returns {k: how many layers' results are held at the
     peak}."""
     n = N_LAYERS
     widths = [args.width] * (n + 1)

@@ -154,7 +154,7 @@ def train(t, args):
 def film(t):
     """Returns the number of ranks that are summed in each chunk: an array (2p-1, p).
 
-    Row 0 is the start. Row s is after step s."""
+    Row 0 is for the start. Row s is for the time after step s."""
     x = np.ones(t.size)
     frames = []
 

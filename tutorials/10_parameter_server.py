@@ -14,7 +14,7 @@ bottleneck. But with a server you can choose when a worker must wait:
 
     sync          the server averages all pushes of a step; each step waits for the slowest worker
     async         the server applies each push at once
-    bounded (s)   like async, but a worker more than s steps ahead of the slowest must wait
+    bounded (s)   like async, but a worker that is more than s steps ahead of the slowest must wait
 
 With async, a gradient is applied tau updates after its worker pulled the weights. With N equal
 workers tau = N-1: between a worker's pull and its push each other worker pushes once. What does the
@@ -62,7 +62,8 @@ def may_pull(clocks, worker, s):
 
 
 def mean_of_all(server):
-    """When all workers have pushed, makes one update with the mean gradient, weighted by samples.
+    """When all workers have pushed, makes one update with the mean gradient. The gradients are
+    weighted by n_samples.
 
     server.clocks   its keys are the workers that have not left
     server.inbox    {worker: (gradient, n_samples)}: pushes that are not applied yet

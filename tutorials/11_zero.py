@@ -9,7 +9,7 @@ In data parallelism each of p ranks holds the same 16 bytes a parameter: weight 
 float16, master weight 4 and Adam's m and v 4 + 4 in float32. But a rank needs the last 12 bytes
 only for the parameters that it updates. So let each rank update its share, X/p of the X parameters:
 
-    stage   weights  gradients  master, m, v      in total        sent by a rank: (p-1)/p 2X times
+    stage   weights  gradients  master, m, v      in total        a rank sends (p-1)/p 2X times ...
       0       2X        2X         12X            16X             2: an all-reduce of gradients
       1       2X        2X         12X/p          4X + 12X/p      1 + 1: reduce-scatter them, then
       2       2X        2X/p       12X/p          2X + 14X/p             all-gather the weights

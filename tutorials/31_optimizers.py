@@ -122,7 +122,8 @@ def he_variance(shape, slope=0.0):
 
 
 def run(step, start, gradients):
-    """Returns the weights after one step for each gradient. step(w, g, m, v, t) changes w."""
+    """Does one step for each gradient. Returns the weights after the last step. step(w, g, m, v, t)
+    changes w."""
     w = start.copy()
     m = np.zeros_like(w)
     v = np.zeros_like(w)
@@ -132,8 +133,7 @@ def run(step, start, gradients):
 
 
 def run_real(args, make, start, gradients):
-    """Returns the weights after one step for each gradient, by an optimizer of minidl.optim.
-    make([w]) makes this optimizer."""
+    """Does the same as run(), with an optimizer of minidl.optim. make([w]) makes this optimizer."""
     w = put(args, minidl.tensor(start.copy())).requires_grad_()
     optimizer = make([w])
     for g in gradients:

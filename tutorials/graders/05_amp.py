@@ -67,7 +67,7 @@ def grade_05a(student):
 
 
 def stepped(module, weights, masters, grads, scale, lr, max_norm, n=1):
-    """Does n equal steps. Returns (what the last one returned, weights, masters)."""
+    """Does n equal steps. Returns (the result of the last step, weights, masters)."""
     with np.errstate(invalid="ignore"):
         for _ in range(n):
             overflow = module.mixed_step(weights, masters, grads, scale, lr, max_norm)

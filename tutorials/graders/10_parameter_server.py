@@ -117,7 +117,8 @@ def _most(student, s, speeds, where, last_steps=STEPS):
 
 
 def updates(module, events):
-    """Returns [(updates, workers in the inbox)] after each event.
+    """Returns a list with a pair for each event: (gradients of the updates that it made, workers in
+    the inbox).
 
     An event is ("here", workers) or ("push", worker, gradient, n_samples)."""
     server = SimpleNamespace(clocks={}, inbox={})

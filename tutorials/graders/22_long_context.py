@@ -54,7 +54,7 @@ def grade_22a(student):
 
 
 def _check_rows(who, arguments, results, heard, same):
-    """Checks what needs no reference."""
+    """Checks the rows without keys, overflow, and that no argument was changed."""
     q, k, v, at_q, at_k = arguments
     o, lse = _two(who, results, q.shape)
     if not same:
@@ -152,7 +152,7 @@ def grade_22b(student):
 
 
 def _check_dtype(who, arguments, results, heard, same):
-    """Checks what needs no reference."""
+    """Checks the rows without keys, overflow, the dtype, and that no argument was changed."""
     o1, lse1, _, lse2 = arguments
     o, lse = _two(who, results, o1.shape)
     if not same:
