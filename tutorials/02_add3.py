@@ -19,7 +19,7 @@ In one launch a + b stays in a register:
 
 Both ways need 2N additions. But an addition is much faster than the load of its operands from
 memory. So the time is proportional to the bytes. One launch is at best 24/16 = 1.5 times faster
-than two. Faster arithmetic would not change this.
+than two. Faster arithmetic does not change this.
 
 A kernel is written for one thread, and thread i computes element i. Threads come in blocks of equal
 size. So the last block reaches past N, unless the block size divides N. With the guard `if (i < n)`

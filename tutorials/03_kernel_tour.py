@@ -23,12 +23,11 @@ The bytes are per element, in float32. Layer norm also writes 8 bytes a row (mea
 reads 8 bytes an element (scale and shift). Scale and shift are the same for all rows, so they come
 from a cache.
 
-The threads of a block exchange values through shared memory. If one thread writes a value
-and another thread reads it, there must be a barrier between the write and the read:
-__syncthreads(). All threads of the block must reach the barrier. A GPU runs threads in any order.
-Without a barrier a kernel may be right a thousand times and then be wrong. Part 2 leaves out each
-barrier of the kernel `center` in turn. It runs the threads in ascending, descending and shuffled
-order.
+The threads of a block exchange values through shared memory. If one thread writes a value and
+another thread reads it, a barrier must be between the two: __syncthreads(). All threads of the
+block must reach the barrier. A GPU runs threads in any order. Without a barrier a kernel may be
+right a thousand times and then be wrong. Part 2 leaves out each barrier of the kernel `center` in
+turn. It runs the threads in ascending, descending and shuffled order.
 
 Two kernels may move the same bytes, and still one may be ten times slower than the other. The 32
 threads of a warp make one request together. Global memory serves the request in sectors of 32

@@ -12,7 +12,7 @@ the same step, and their weights stay equal:
     d/dw  mean over all p b samples  =  mean over the p ranks of ( d/dw  mean over its b samples )
 
 Every rank has n numbers, K = 4n bytes, and needs their sums over the ranks. If all ranks send their
-numbers to rank 0, it receives (p-1) K, then sends (p-1) K back, and all other ranks wait. The ring
+numbers to rank 0, rank 0 receives (p-1) K, then sends (p-1) K back. All other ranks wait. The ring
 cuts the numbers into p chunks. In every step every rank sends one chunk to its right neighbour:
 
     reduce-scatter    p-1 steps; in each, a rank adds the received chunk to its own numbers;

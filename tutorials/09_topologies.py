@@ -6,7 +6,7 @@ bytes, and in the number of steps.
     mpirun -n 8 python tutorials/09_topologies.py     or: minidl run -n 8 tutorials/09_topologies.py
     python tutorials/09_topologies.py --sim 8         picture: out/09_topologies.png
 
-A sum of p arrays of K = 4n bytes needs p-1 additions of K bytes, and p-1 ranks need a copy of the
+A sum of p arrays of K = 4n bytes needs p-1 additions of K bytes. Then p-1 ranks need a copy of the
 sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. Two other things differ:
 
                           sent by the busiest rank    steps in sequence           H = ceil(log2 p)

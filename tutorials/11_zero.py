@@ -255,8 +255,8 @@ def bytes_held(stage, whole, own):
 def largest_of_stage_3(model, own):
     """Returns the largest number of bytes of weights that a rank holds in a step of stage 3.
 
-    This is the sum of its share, the root's weights (those outside the layers), and two gathered
-    layers."""
+    This is the sum of the rank's share, the root's weights (those outside the layers), and two
+    gathered layers."""
     root = sum(2 * bucket.bounds[-1] for bucket in model.root)
     layers = [2 * bucket.bounds[-1] for bucket in model.reducer.buckets
               if bucket not in model.root]

@@ -25,9 +25,9 @@ together take C = F + L b. If b > d, a step takes
     T = C + alpha + max( u + L d ,  L u + d ,  2 d + u + alpha )
 
 The update waits for backward, and the next forward waits for the update. Meanwhile the device is
-idle. A delayed update does not wait. During step i+1 the host applies the gradients of step i, and
-the device computes with weights that are one update old. The device waits only while the weights
-are sent up:
+idle. A delayed update does not wait. During step i+1 the host applies the gradients of step i.
+Meanwhile the device computes with weights that are one update old. The device waits only while the
+weights are sent up:
 
     T = C + L d + alpha           if the host needs less than a step, L u < C
 
@@ -79,7 +79,7 @@ class HostAdam:
         self.down[i] = self.lanes.copy("down", grad.nbytes, copy, label=f"{i}")
 
     def update(self, i, after):
-        """Starts Adam on bucket i, which writes the masters and self.low[i]. Returns the job."""
+        """Starts Adam on bucket i. Adam writes the masters and self.low[i]. Returns the job."""
         return self.lanes.update(self.low[i].size, lambda: self.adam(i), after, f"{i}")
 
     def send_up(self, i, after):

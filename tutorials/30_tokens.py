@@ -3,8 +3,8 @@
     mpirun -n 4 python tutorials/30_tokens.py         (or: minidl run -n 4 ...)
     python tutorials/30_tokens.py --sim 4             picture: out/30_tokens.png
 
-A language model reads numbers, the tokens. If each byte is a token, a text has many tokens, and the
-model can look back at few words only. Byte-pair encoding makes tokens of several bytes.
+A language model reads numbers, the tokens. If each byte is a token, a text has many tokens. Then
+the model can look back at few words only. Byte-pair encoding makes tokens of several bytes.
 
 1. Learn. Begin with the bytes as tokens 0 to 255. Count the pairs of neighbours in a text. The most
 frequent pair becomes token 256. Replace this pair by token 256 in the whole text. Then count again,
@@ -13,7 +13,7 @@ and so on (exercise 30a).
     b a n a n a _ b a n d      11 tokens; the pair (a, n) is there 3 times
     b an an a _ b an d         8 tokens, an is token 256
 
-If a text has n bytes, and the pair k has been joined J_k times in it, the text now has
+Let a text have n bytes. If pair k has been joined J_k times in it, the text now has
 n - J_1 - J_2 - ... tokens.
 
 2. Encode. Of the pairs in a text, the pair that was learned first is joined first, wherever it is

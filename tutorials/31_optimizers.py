@@ -41,7 +41,7 @@ all-reduce of this one number gives norm^2.
 along half a cosine.
 
 6. Initialisation. Let z = W h with n inputs and weights of mean 0 and variance s. For each output
-the mean of z^2 is n s times the mean of h^2, and after ReLU half of this is left. So one layer
+the mean of z^2 is n s times the mean of h^2. After ReLU half of this is left. So one layer
 multiplies the mean square of the activations by n s / 2, and L layers by (n s / 2)^L:
 
     He        s = 2 / n       factor 1         (exercise 31b: also for leaky ReLU and convolutions)

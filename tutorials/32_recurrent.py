@@ -37,7 +37,7 @@ describes it. Two steps, one after the other, are again such a step:
     first (a1, b1), then (a2, b2):    a2 (a1 h + b1) + b2  =  (a1 a2) h + (a2 b1 + b2)
 
 So pairs can be combined, in any grouping: the operation is associative (exercise 32b). A scan finds
-all T states in few rounds. The combinations of a round do not depend on each other, so a computer
+all T states in few rounds. The combinations of a round do not depend on each other. So a computer
 can do them at the same time:
 
     the loop               T rounds                     T combinations

@@ -3,13 +3,14 @@
     mpirun -n 2 python tutorials/33_scaling.py          (or: minidl run -n 2 ...)
     python tutorials/33_scaling.py --sim 2              picture: out/33_scaling.png
 
-Let N be the number of parameters of a language model without embeddings, and D the number of tokens
-that it is trained on. The loss falls nearly as a power of N, and nearly as a power of D:
+Let N be the number of parameters of a language model, without embeddings. Let D be the number of
+tokens that the model is trained on. The loss falls nearly as a power of N, and nearly as a power of
+D:
 
     L(N) = (N / N_c)^-alpha      D fixed                L(D) = (D / D_c)^-beta      N fixed
 
 Kaplan et al. measured alpha = 0.076 and beta = 0.095 with large models. Here five tiny GPTs of
-different sizes give the first law, and five runs with different numbers of tokens give the second.
+different sizes give the first law. Five runs with different numbers of tokens give the second law.
 Each law predicts the loss of a sixth run before this run is trained.
 
 1. In logarithms a power law is a straight line. There are n runs, with x = N or x = D. Let

@@ -69,7 +69,7 @@ def seconds_of(case, layout, mistake=None):
 def best(case, mistake=None):
     """Returns the fastest layout that fits, or None if no layout fits.
 
-    With a mistake: returns the layout that a student with this mistake would choose."""
+    With a mistake: returns the layout that this mistake leads to."""
     fit = [layout for layout in layouts(case[0]) if _fits(case, layout, mistake)]
     return min(fit, key=lambda layout: _cost(case, layout, mistake), default=None)
 

@@ -191,8 +191,8 @@ def _order(spans):
 
 
 def _fit(spans, offsets, placed, i):
-    """Returns ([(size, start)] of the gaps in which value i has room, highest end of the placed
-    values that are alive together with value i)."""
+    """Returns (gaps, end). gaps: [(size, start)] of the gaps in which value i has room. end: the
+    highest end of the placed values that are alive together with value i."""
     n, first, last = spans[i]
     end, gaps = 0, []
     for at, j in sorted((offsets[j], j) for j in placed):

@@ -100,7 +100,7 @@ def add_all(module, name):
 
 
 def after(tiles):
-    """Returns (m, total, o) of these tiles, from all their scores at once."""
+    """Returns (m, total, o) of these tiles. Joins their scores first, and needs no running sums."""
     s, v = (np.concatenate([tile[i].astype(float) for tile in tiles], axis=1 - i) for i in (0, 1))
     m = s.max(axis=1, keepdims=True)
     p = np.exp(s - m)

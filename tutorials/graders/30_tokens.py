@@ -151,7 +151,7 @@ def one_on(word, pair, token):
 
 
 def once(word, pair, token):
-    """Returns the word with only the first such pair joined."""
+    """Returns the word in which only the first such pair is joined."""
     for i in range(len(word) - 1):
         if word[i:i + 2] == pair:
             return *word[:i], token, *word[i + 2:]
