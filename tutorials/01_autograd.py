@@ -18,9 +18,10 @@ If a value is used twice, two gradients come back for this value. They are added
     loss = x y + tanh x      d loss / dx = y + 1 - tanh(x)^2      d loss / dy = x
 
 Proof: compare with the central difference (f(x + h) - f(x - h)) / 2h. The central difference has
-two errors. Taylor's series gives h^2 |f'''| / 6. The rounding of f gives about eps |f| / h, with
-eps = 2^-52 in float64. The sum of the two errors is smallest near h = eps^(1/3). The best h also
-depends a little on the sizes of f and f'''.
+two errors. The first error comes from Taylor's series, and is h^2 |f'''| / 6. The second error
+comes from the rounding of f, and is about eps |f| / h, with eps = 2^-52 in float64. The sum of the
+two errors is smallest near h = eps^(1/3). The best h also depends a little on the sizes of f and
+f'''.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2008.
 The engine itself: minidl/function.py, tensor.py, backward.py.
@@ -37,8 +38,8 @@ from minidl.gradcheck import gradcheck
 
 
 class LogSumExp(minidl.Function):
-    """Computes y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). A smooth form of
-    max."""
+    """Computes y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). This is a smooth
+    form of max."""
 
     def forward(self, x):
         m = x.max(axis=-1, keepdims=True)  # x - m is at most 0, so exp cannot become inf

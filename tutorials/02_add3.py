@@ -19,7 +19,7 @@ In one launch a + b stays in a register:
 
 Both ways need 2N additions. But an addition is much faster than the load of its operands from
 memory. So the time is proportional to the bytes. One launch is at best 24/16 = 1.5 times faster
-than two. Faster arithmetic would not change this.
+than two. Faster arithmetic does not change this.
 
 A kernel is written for one thread, and thread i computes element i. Threads come in blocks of equal
 size. So the last block reaches past N, unless the block size divides N. With the guard `if (i < n)`
@@ -79,8 +79,7 @@ def one_launch(check, a, b, c):
 
 
 def checked(name, args, names):
-    """Runs a kernel in the check form. Returns {name of an array: its Traffic}. The names
-    come from this script.
+    """Runs a kernel in the check form. Returns {name of an array in this script: its Traffic}.
 
     names: {name of an array in the kernel: its name in this script}."""
     n = args[0].size
@@ -145,7 +144,8 @@ def main(t, args):
 
 
 def compare_times(args, table, generator, n):
-    """Measures one launch, two launches and NumPy's (CuPy's) a + b + c, for n floats.
+    """Measures the time of a + b + c for n floats: with one launch, with two launches, and with
+    NumPy (on a GPU with CuPy).
 
     Adds rows to the table."""
     a, b, c = (put(args, generator.normal(n)) for _ in range(3))

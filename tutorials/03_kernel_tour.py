@@ -23,19 +23,18 @@ The bytes are per element, in float32. Layer norm also writes 8 bytes a row (mea
 reads 8 bytes an element (scale and shift). Scale and shift are the same for all rows, so they come
 from a cache.
 
-The threads of a block exchange values through shared memory. If one thread writes a value
-and another thread reads it, there must be a barrier between the write and the read:
-__syncthreads(). All threads of the block must reach the barrier. A GPU runs threads in any order.
-Without a barrier a kernel may be right a thousand times and then be wrong. Part 2 leaves out each
-barrier of the kernel `center` in turn. It runs the threads in ascending, descending and shuffled
-order.
+The threads of a block exchange values through shared memory. If one thread writes a value and
+another thread reads it, a barrier must be between the two: __syncthreads(). All threads of the
+block must reach the barrier. A GPU runs threads in any order. Without a barrier a kernel may be
+right a thousand times and then be wrong. Part 2 leaves out each barrier of the kernel `center` in
+turn. It runs the threads in ascending, descending and shuffled order.
 
 Two kernels may move the same bytes, and still one may be ten times slower than the other. The 32
 threads of a warp make one request together. Global memory serves the request in sectors of 32
-bytes. 32 neighbouring floats lie in 4 sectors (a coalesced request), and 32 scattered floats in up
-to 32. Shared memory has 32 banks, and successive words lie in successive banks. Threads that want
-different words of one bank wait for each other (a bank conflict). Part 4 counts sectors and bank
-conflicts.
+bytes. 32 neighbouring floats lie in 4 sectors (a coalesced request). 32 scattered floats can lie in
+32 sectors. Shared memory has 32 banks, and successive words lie in successive banks. Threads that
+want different words of one bank wait for each other (a bank conflict). Part 4 counts sectors and
+bank conflicts.
 
 Sources: Harris, "Optimizing Parallel Reduction in CUDA", 2007; Milakov and Gimelshein, "Online
 normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the versions.
@@ -85,9 +84,9 @@ def centered(x):
 def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
     """Checks the versions v1, v2 and v3 of a kernel that computes y from x.
 
-    outputs: {name: array}. inputs: x and the other inputs. wanted: the right y. theory: a number
-    for each version, the bytes of x and y per element. allowed: the tolerance of y. Adds rows to
-    the table. Returns a list with the Report of each version."""
+    outputs: {name: array}. inputs: x and the other inputs. wanted: the right y. theory: for each
+    version, how many bytes of x and y it moves per element. allowed: the tolerance of y. Adds rows
+    to the table. Returns a list with the Report of each version."""
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
@@ -117,7 +116,7 @@ class Counted(np.ndarray):
 
 
 def adamw(table, n):
-    """Runs a first step of AdamW, op by op and fused. Adds rows to the table.
+    """Runs the first step of AdamW in two ways: op by op, and fused. Adds rows to the table.
 
     Returns two numbers, the bytes for each parameter: op by op, and fused."""
     arrays = minidl.Generator(4).uniform(4, n)
@@ -156,7 +155,8 @@ def without_barrier(number, x):
 
 
 def transposed(name, x, **defines):
-    """Checks a transpose. Returns {("loads" or "stores", array): cost of a warp's request}.
+    """Checks the transpose kernel `name` on x. Returns {("loads" or "stores", array): cost of a
+    warp's request}.
 
     The cost is a number of sectors for an array in global memory. For an array in shared memory it
     is the number of threads that use the same bank."""
@@ -230,7 +230,8 @@ def exercises(args, table, x):
 
 
 def transposes(table, square):
-    """Transposes a matrix in three ways. Adds rows of sectors and bank conflicts."""
+    """Transposes a matrix in three ways. Adds the numbers of sectors and bank conflicts to the
+    table."""
     naive = transposed("transpose_naive", square)
     table.row("naive transpose: sectors of a warp's load", naive["loads", "in"], 4.0, "exact")
     table.row("naive transpose: sectors of a warp's store", naive["stores", "out"], 32.0, "exact")

@@ -6,9 +6,8 @@ number is lost.
     python tutorials/04_float.py                  one process; picture: out/04_float.png
 
 A number with p bits of fraction is m 2^e, where m is an integer with 2^p <= m < 2^(p+1). The
-distance to the next number is one unit in the last place (ulp). An ulp is at most 2^-p of the
-number's size. Every operation rounds to the nearest number. So the relative error is at most
-u = 2^-(p+1).
+distance to the next number is one unit in the last place (ulp). An ulp is at most 2^-p times the
+number. Every operation rounds to the nearest number. So the relative error is at most u = 2^-(p+1).
 
     fp16  p = 10    fp32  p = 23    fp64  p = 52    bf16  p = 7
 

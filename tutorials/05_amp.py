@@ -10,19 +10,19 @@ fp16 has 5 bits of exponent and 10 of fraction:
     becomes 0  |  fewer digits  |      11 binary digits        |  becomes inf
              2^-25            2^-14                         65504
 
-fp16 costs half the memory of fp32. On a GPU it takes only a part of the time. But gradients are
-small. If gradients are normally distributed with standard deviation sigma, the error function gives
-the part of them that becomes 0. A factor S makes this part smaller. The chain rule is linear, so S
-times the loss gives S times every gradient:
+fp16 costs half the memory of fp32. On a GPU it is also faster. But gradients are small. If
+gradients are normally distributed with standard deviation sigma, the error function gives the part
+of them that becomes 0. A factor S makes this part smaller. The chain rule is linear, so S times the
+loss gives S times every gradient:
 
     P(|S g| <= 2^-25) = erf(2^-25 / (S sigma sqrt 2))         S max|g| <= 65504
 
 S is a power of two, so scaling does not round. The largest safe S depends on the gradients, and it
 changes during training. So training finds it by trying. An inf in a gradient shows that S is too
 large: then halve S and skip the step. After N good steps, double S. A step divides the gradients by
-S in fp32, because in fp16 they would become 0 again. Then it looks for inf in the gradients, and
+S in fp32, because in fp16 they can become 0 again. Then it looks for inf in the gradients, and
 clips their norm. At the end it updates an fp32 master copy of the weights, and rounds the copy to
-fp16. Without the master copy, an update below half of the last digit would not change an fp16
+fp16. Without the master copy, an update below half of the last digit does not change an fp16
 weight. Part 3 uses the names of NVIDIA's library apex for four levels of precision. The step above
 is level O2:
 

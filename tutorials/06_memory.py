@@ -1,7 +1,7 @@
 """06  Where the memory goes, and how to get it back.          60 minutes, needs: 01, 05
 
-A parameter costs 16 bytes. Activations need more memory. Recompute runs one more forward. Then a
-chain of L layers holds the activations of only 2 sqrt(L) layers.
+A parameter costs 16 bytes. Activations need memory, too. Recompute runs the forward a second time.
+Then a chain of L layers holds the activations of only 2 sqrt(L) layers.
 
     python tutorials/06_memory.py                 one process; picture: out/06_memory.png
 
@@ -201,7 +201,7 @@ def sixteen_bytes(args, table):
 
 
 def equal_layers(args, table):
-    """Recomputes equal layers, for several k. Returns {k: number of layers' results at the
+    """Recomputes equal layers, for several k. Returns {k: how many layers' results are held at the
     peak}."""
     n = N_LAYERS
     widths = [args.width] * (n + 1)

@@ -5,15 +5,15 @@ An all-reduce is a reduce-scatter, then an all-gather. In both, data goes around
     mpirun -n 4 python tutorials/07_ring.py           or: minidl run -n 4 tutorials/07_ring.py
     python tutorials/07_ring.py --sim 4               picture: out/07_ring.png
 
-Data parallel: every rank has the whole model and 1/p of the batch. The gradient of a mean is the
-mean of the gradients. So the ranks average their gradients and take the same step, and their
-weights stay equal:
+Data parallel: there are p ranks. Every rank has the whole model and b samples, 1/p of the batch.
+The gradient of a mean is the mean of the gradients. So the ranks average their gradients and take
+the same step, and their weights stay equal:
 
     d/dw  mean over all p b samples  =  mean over the p ranks of ( d/dw  mean over its b samples )
 
-Every rank needs the sum over the ranks of n numbers, K = 4n bytes. If all ranks send their numbers
-to rank 0, it receives (p-1) K, then sends (p-1) K back, and all other ranks wait. The ring cuts the
-numbers into p chunks. In every step every rank sends one chunk to its right neighbour:
+Every rank has n numbers, K = 4n bytes, and needs their sums over the ranks. If all ranks send their
+numbers to rank 0, rank 0 receives (p-1) K, then sends (p-1) K back. All other ranks wait. The ring
+cuts the numbers into p chunks. In every step every rank sends one chunk to its right neighbour:
 
     reduce-scatter    p-1 steps; in each, a rank adds the received chunk to its own numbers;
                       at the end rank r has the whole sum of chunk r+1
@@ -23,8 +23,8 @@ numbers into p chunks. In every step every rank sends one chunk to its right nei
     seconds = 2 (p-1) (alpha + K/p beta)     alpha: seconds a message, beta: seconds a byte (--sim)
 
 If p does not divide n, the first n mod p chunks have one more number. Rank r sends every chunk
-except r+1, then every chunk except r+2: 2K - bytes(r+1) - bytes(r+2). All ranks together send
-exactly 2 (p-1) K.
+except r+1, then every chunk except r+2. This is 2K - bytes(r+1) - bytes(r+2) bytes. All ranks
+together send exactly 2 (p-1) K.
 
 Paper: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 JPDC 69, 2009. minidl's own code: minidl/comm/ring.py. Exercises: `minidl exercise 07` writes
@@ -154,7 +154,7 @@ def train(t, args):
 def film(t):
     """Returns the number of ranks that are summed in each chunk: an array (2p-1, p).
 
-    Row 0 is the start. Row s is after step s."""
+    Row 0 is for the start. Row s is for the time after step s."""
     x = np.ones(t.size)
     frames = []
 

@@ -110,7 +110,8 @@ class Averager:
 
 
 def network(args):
-    """Returns a chain of seven linear layers without biases, with a tanh between two layers."""
+    """Returns a chain of seven linear layers without biases, with tanh after each layer except the
+    last."""
     minidl.manual_seed(0)  # the same weights on every rank
     widths = [64] + 6 * [96] + [10]
     layers = []

@@ -6,13 +6,13 @@ bytes, and in the number of steps.
     mpirun -n 8 python tutorials/09_topologies.py     or: minidl run -n 8 tutorials/09_topologies.py
     python tutorials/09_topologies.py --sim 8         picture: out/09_topologies.png
 
-A sum of p arrays of K = 4n bytes needs p-1 additions of K bytes, and p-1 ranks need a copy of the
+A sum of p arrays of K = 4n bytes needs p-1 additions of K bytes. Then p-1 ranks need a copy of the
 sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. Two other things differ:
 
                           sent by the busiest rank    steps in sequence           H = ceil(log2 p)
     ring                  2 (p-1)/p K                 2 (p-1)
     halving, doubling     2 (p-1)/p K                 2 log2 p                      p a power of two
-    tree                  H K                         2 H                           the root
+    tree                  H K                         2 H                           root sends most
     double tree           2 K                         2 H                           p >= 4
     nodes of g ranks      2 (p-1)/p K in all          2 (g-1) + 2 (m-1)             m = p/g nodes
       inside a node       2 (g-1)/g K
@@ -102,7 +102,8 @@ def double_tree_all_reduce(t, x):
 
 def node_groups(t, g):
     """Returns two transports. The first has the ranks of this rank's node. The second has one rank
-    of each node: the rank with the same place in its node as this rank. g: the ranks of a node."""
+    of each node: the rank with the same place in its node as this rank. g: the number of ranks in a
+    node."""
     node, place = divmod(t.rank, g)
     inside = t.subgroup(range(node * g, node * g + g))
     across = t.subgroup(range(place, t.size, g))
@@ -139,8 +140,8 @@ def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
 
 
 def compare(p, ways, n_bytes, alpha, beta, network):
-    """Returns {name: modelled seconds} of all these all-reduces and of the tree. The double tree
-    sends in segments."""
+    """Returns {name: modelled seconds} for each all-reduce in `ways` and for the tree. The double
+    tree sends in segments."""
     segments = MODEL_BYTES // 8
     if alpha:
         extra = 2 * double_tree.height_of(p) - 3

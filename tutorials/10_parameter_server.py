@@ -1,7 +1,7 @@
 """10  The parameter server: updates without waiting.        60 minutes, needs: 07
 
-With asynchronous updates no worker waits, but gradients are applied late. If they are applied
-later, the learning rate must be smaller, or the training diverges.
+With asynchronous updates no worker waits, but gradients are applied late. The later a gradient is
+applied, the smaller the learning rate must be. Otherwise the training diverges.
 
     mpirun -n 4 python tutorials/10_parameter_server.py
     minidl run -n 4 tutorials/10_parameter_server.py          the same
@@ -14,9 +14,9 @@ bottleneck. But with a server you can choose when a worker must wait:
 
     sync          the server averages all pushes of a step; each step waits for the slowest worker
     async         the server applies each push at once
-    bounded (s)   like async, but a worker more than s steps ahead of the slowest must wait
+    bounded (s)   like async, but a worker that is more than s steps ahead of the slowest must wait
 
-With async, the weights of a gradient are tau updates old when the gradient is applied. With N equal
+With async, a gradient is applied tau updates after its worker pulled the weights. With N equal
 workers tau = N-1: between a worker's pull and its push each other worker pushes once. What does the
 delay cost? Take gradient descent on lambda x^2/2 with learning rate eta:
 
@@ -62,7 +62,8 @@ def may_pull(clocks, worker, s):
 
 
 def mean_of_all(server):
-    """When all workers have pushed, makes one update with the mean gradient, weighted by samples.
+    """When all workers have pushed, makes one update with the mean gradient. The gradients are
+    weighted by n_samples.
 
     server.clocks   its keys are the workers that have not left
     server.inbox    {worker: (gradient, n_samples)}: pushes that are not applied yet
@@ -170,8 +171,8 @@ def on_these_ranks(t, args, table):
 def descend(tau, rates, n_updates):
     """Runs gradient descent on x^2/2. Returns |x| before each update: (n_updates, len(rates)).
 
-    The weights of a gradient are tau updates old, because tau+1 equal workers take turns. Each
-    element of x has its own learning rate."""
+    Each gradient is computed from weights that are tau updates old, because tau+1 equal workers
+    take turns. Each element of x has its own learning rate."""
     sizes = [None] * n_updates
 
     def rank(t):
@@ -201,13 +202,14 @@ def largest_rate(tau):
 
 
 def seconds_to(most, spans):
-    """Takes the gradients that were computed with weights whose loss is at most `most`. Returns the
-    earliest start of these gradients, or inf if there are none."""
+    """Returns the first time at which a worker begins with weights whose loss is at most `most`.
+    Returns inf if there is no such time. spans: a list as train() returns it."""
     return min((start for _, start, _, _, loss in spans if loss <= most), default=np.inf)
 
 
 def on_a_modelled_clock(t, args, table):
-    """Simulates four equal workers, then four with a slow one. Returns {rule's name: spans}."""
+    """Simulates four equal workers, then four with a slow one. Returns {rule's name: one list, the
+    results of train() on all workers}."""
     server, *_ = simulate(5, train, args, ASYNC, 20.0)
     after_the_first_round = server.log[4:]  # in the first round all workers start together
     stale = [met - read for _, read, met, _ in after_the_first_round]

@@ -9,7 +9,7 @@ In data parallelism each of p ranks holds the same 16 bytes a parameter: weight 
 float16, master weight 4 and Adam's m and v 4 + 4 in float32. But a rank needs the last 12 bytes
 only for the parameters that it updates. So let each rank update its share, X/p of the X parameters:
 
-    stage   weights  gradients  master, m, v      in total        sent by a rank: (p-1)/p 2X times
+    stage   weights  gradients  master, m, v      in total        a rank sends (p-1)/p 2X times ...
       0       2X        2X         12X            16X             2: an all-reduce of gradients
       1       2X        2X         12X/p          4X + 12X/p      1 + 1: reduce-scatter them, then
       2       2X        2X/p       12X/p          2X + 14X/p             all-gather the weights
@@ -255,8 +255,8 @@ def bytes_held(stage, whole, own):
 def largest_of_stage_3(model, own):
     """Returns the largest number of bytes of weights that a rank holds in a step of stage 3.
 
-    This is the sum of its share, the root's weights (those outside the layers), and two gathered
-    layers."""
+    This is the sum of the rank's share, the root's weights (those outside the layers), and two
+    gathered layers."""
     root = sum(2 * bucket.bounds[-1] for bucket in model.root)
     layers = [2 * bucket.bounds[-1] for bucket in model.reducer.buckets
               if bucket not in model.root]

@@ -15,8 +15,8 @@ step sends these bytes over the link between device and host:
     down   gradients   2X     as backward makes them; the device can then free each gradient
     up     weights     2X     bucket by bucket, while the host updates the next bucket
 
-Any other division of the 16 bytes between device and host sends more. With ZeRO on n ranks each
-rank sends 1/n of these bytes, over its own link.
+If the host does the update, no division of the 16 bytes sends less. With ZeRO on n ranks each rank
+sends 1/n of these bytes, over its own link.
 
 Take L equal buckets. Each bucket needs b seconds of backward, d seconds to be sent one way, and u
 seconds of update. The link has latency alpha. Forward takes F seconds, so forward and backward
@@ -25,9 +25,9 @@ together take C = F + L b. If b > d, a step takes
     T = C + alpha + max( u + L d ,  L u + d ,  2 d + u + alpha )
 
 The update waits for backward, and the next forward waits for the update. Meanwhile the device is
-idle. A delayed update does not wait. During step i+1 the host applies the gradients of step i, and
-the device computes with weights that are one update old. The device waits only while the weights
-are sent up:
+idle. A delayed update does not wait. During step i+1 the host applies the gradients of step i.
+Meanwhile the device computes with weights that are one update old. The device waits only while the
+weights are sent up:
 
     T = C + L d + alpha           if the host needs less than a step, L u < C
 
@@ -79,7 +79,7 @@ class HostAdam:
         self.down[i] = self.lanes.copy("down", grad.nbytes, copy, label=f"{i}")
 
     def update(self, i, after):
-        """Starts Adam on bucket i, which writes the masters and self.low[i]. Returns the job."""
+        """Starts Adam on bucket i. Adam writes the masters and self.low[i]. Returns the job."""
         return self.lanes.update(self.low[i].size, lambda: self.adam(i), after, f"{i}")
 
     def send_up(self, i, after):

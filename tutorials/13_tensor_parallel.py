@@ -234,7 +234,7 @@ def main(t, args):
 
 
 def with_sequences(t, args, table, of_sums):
-    """Trains with divided sequences, too.
+    """Trains a GPT with sequence parallelism.
 
     Adds rows to the table. Returns (losses, bytes kept for backward)."""
     losses, sent, _, kept, ledger = train(t, args, sequence=True)
@@ -270,7 +270,7 @@ OPTIONS = {
 
 
 def draw(plt, n, shares):
-    """Draws the matrices of an MLP in a colour for each rank (left), and the bytes kept (right)."""
+    """Draws the matrices of an MLP, with one colour for each rank (left). Right: the bytes kept."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 3.8), width_ratios=[1.9, 1])
     colours = [LINES[i % len(LINES)] for i in range(n)]
 

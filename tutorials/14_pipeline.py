@@ -7,7 +7,7 @@ and the number of micro-batches m. 1F1B needs less memory than GPipe and has the
     python tutorials/14_pipeline.py --sim 4           picture: out/14_pipeline.png
 
 A model that is too large for one rank is cut into p stages of consecutive layers. Each rank has one
-stage. With one undivided batch, only one rank would work at a time. So the batch is cut into m
+stage. With one undivided batch, only one rank works at a time. So the batch is cut into m
 micro-batches that follow each other, and their gradients are summed. F i is the forward of
 micro-batch i in a stage, and B i is its backward. In every order, a stage can begin its first F
 only after all stages before it have done their first F. After the last B of a stage, each stage
@@ -17,8 +17,8 @@ before it still has a B to do. If F takes f seconds and B takes b seconds,
                                            B, and the rest in between
     and works for m (f+b)                  bubble = idle / all = (p-1) / (m+p-1)
 
-A rank keeps the activations of a micro-batch from its F to its B. The order changes how long this
-is. For rank 0 of p = 2 ranks:
+A rank keeps the activations of a micro-batch from its F to its B. The order decides how many
+micro-batches it keeps. For rank 0 of p = 2 ranks:
 
     GPipe   F0 F1 F2 F3          B0 B1 B2 B3       keeps m micro-batches
     1F1B    F0 F1      B0 F2 B1 F3 B2    B3        rank s keeps p - s, because each B runs early

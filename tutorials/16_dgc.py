@@ -29,9 +29,9 @@ With rho = 0.001 the gain is 125 on 8 ranks, not 1,000. On 1,000 ranks there is 
 
 Two other methods send less, with the same error feedback. One method rounds each number to int8, or
 to one bit. The other method, PowerSGD, sends thin matrices. Let the n x m matrix A be gradient +
-residual. The ranks sum P = A Q, which has r columns, and make these columns orthonormal. Then they
-sum A'P (A' is A transposed). P and A'P are r (n + m) numbers on any number of ranks. The two sums
-are all-reduces, because A Q and A'P are linear in A.
+residual. Q is an m x r matrix, equal on all ranks. The ranks sum P = A Q and make its columns
+orthonormal. Then they sum A'P (A' is A transposed). P and A'P are r (n + m) numbers on any number
+of ranks. The two sums are all-reduces, because A Q and A'P are linear in A.
 
 Papers: Lin et al. 2018 (arXiv 1712.01887); Vogels et al. 2019 (PowerSGD, arXiv 1905.13727).
 Exercises: `minidl exercise 16` writes work/16_dgc.py with the marked regions empty;

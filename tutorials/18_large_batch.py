@@ -16,7 +16,7 @@ the gradient of one sample, E |g_b|^2 = |G|^2 + tr(Sigma)/b. Data parallelism ha
 batch sizes: b on each rank, and p b over all ranks. So there are two equations for the two unknowns
 |G|^2 and tr(Sigma). B_noise = tr(Sigma)/|G|^2 tells up to which size a larger batch helps. Let g_B
 be the gradient of a batch of B samples. At the best rate, a step along g_B lowers the loss less
-than a step along G. The ratio is 1 / (1 + B_noise/B). So a training needs
+than a step along G. It lowers the loss only 1 / (1 + B_noise/B) times as much. So a training needs
 
     steps(B) = S_min (1 + B_crit/B)        S_min: the steps with a very large batch
 

@@ -1,7 +1,7 @@
 """20  Inference: fold, quantise, reuse.      60 minutes, needs: 02, 05
 
 A trained model does the same operations for every input. So minidl can record these operations once
-as a list of lines, rewrite the list, and run it for every input.
+as a list of lines. It can rewrite the list, and run it for every input.
 
     python tutorials/20_inference.py         one process; picture: out/20_inference.png
 
@@ -11,21 +11,21 @@ and b' = a b + c. And the activation is applied to the result of the product bef
 written to memory. So product, batch norm and activation become one launch.
 
 **Reuse.** A value is alive from the line that makes it to the last line that reads it. During this
-time it needs its bytes. Two values that are never alive at the same line may use the same bytes of
-the arena, the memory for all values. A plan gives each value its place in the arena. At each line,
-add up the bytes of the values that are alive. No plan can be smaller than the largest of these
-sums. To find the smallest plan is NP-hard, but greedy rules usually reach this bound.
+time it needs its bytes. The arena is the memory for all values. Two values that are never alive at
+the same line may use the same bytes of the arena. A plan gives each value its place in the arena.
+At each line, add up the bytes of the values that are alive. No plan can be smaller than the largest
+of these sums. To find the smallest plan is NP-hard, but greedy rules usually reach this bound.
 
-**Quantise.** A weight w is stored as a whole number q from -127 to 127, with w = about q s. The
-errors of rounding to multiples of s are spread evenly from -s/2 to s/2, and their root mean square
-is s / sqrt(12). The scale s is the largest |w| divided by 127. With one scale for a whole matrix,
-the largest weight of all rows sets s. A scale for each row, an output channel, costs 4 bytes a row.
-In a product, the whole numbers are first summed exactly in int32. Then the sum is multiplied by the
+**Quantise.** A weight w is stored as a whole number q from -127 to 127, so that w is about q s. The
+errors of rounding to multiples of s are spread evenly from -s/2 to s/2. Their root mean square is
+s / sqrt(12). The scale s is the largest |w| divided by 127. With one scale for a whole matrix, the
+largest weight of all rows sets s. A scale for each row, an output channel, costs 4 bytes a row. In
+a product, the whole numbers are first summed exactly in int32. Then the sum is multiplied by the
 scale.
 
 **Batch.** A server gets requests one by one. If it runs several requests as a batch, it reads the
 weights only once for all of these. Little's law: if lambda requests arrive in a second and each
-request stays W seconds, L = lambda W requests are in the server on average.
+stays W seconds, the server holds L = lambda W requests on average.
 
 Papers: Jacob et al. 2018 (arXiv 1712.05877); Pisarchyk & Lee 2020 (arXiv 2001.03288); Little 1961.
 Exercises: `minidl exercise 20` writes work/20_inference.py with the marked regions empty;
@@ -124,8 +124,8 @@ def seconds(run):
 
 
 def fold(t, model, x, table):
-    """Shows the lines, launches and time of the model, before and after all passes. Also compares
-    the model's results before and after the passes."""
+    """Shows the lines of the model's graph, the number of launches and the time, before and after
+    all passes. Also compares the model's results before and after the passes."""
     graph = infer.trace(model, x)
     say(t, f"The model as {len(graph.nodes)} lines:", graph)
     n_before = len(infer.compile(graph).launches)
@@ -201,9 +201,9 @@ def batch(images, table):
     """Simulates a server that batches requests. The times of batches are measured
     before the simulation.
 
-    Returns (request rates, {largest batch: [mean latency at each rate]}, the highest rate that the
-    server can do one by one). Rates are in requests a second, latencies in seconds.
-    minidl.infer.Batcher is a real server."""
+    Returns (request rates, {largest batch: [mean latency at each rate]}, the highest rate at which
+    the server can run the requests one by one). Rates are in requests a second, latencies in
+    seconds. minidl.infer.Batcher is a real server."""
     model = nn.MLP(64, 1024, 1024, 10).eval()  # 4 MB of weights
     costs = {}
     for n in (1, 8, 32):

@@ -10,8 +10,8 @@ The router is a linear layer, p = softmax(W x), with a probability p_e for each 
 experts with the largest p_e are chosen, and y = sum of p_e expert_e(x) over these k experts. Each
 of n ranks has E/n experts. The tokens' rows go to the experts in an all-to-all with blocks of
 different sizes (dispatch). A second all-to-all brings the results back (combine). Forward has these
-two all-to-alls, and backward has two more. If a rank has T tokens of width h, and they spread
-evenly, the rank sends k T h (n-1)/n elements in each of the four all-to-alls.
+two all-to-alls, and backward has two more. Let a rank have T tokens of width h, spread evenly over
+the experts. Then it sends k T h (n-1)/n elements in each of the four all-to-alls.
 
 **Capacity.** An expert takes at most ceil(f T k / E) rows. Here T is the number of tokens of all
 ranks, and f is the capacity factor, for example 1.25. First choices are taken before second

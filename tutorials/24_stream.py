@@ -201,7 +201,8 @@ def train(x, truth, labels, loss_of, rate=0.3):
 
     Returns [(number of items shown so far, report on the predictions for the last 600 items)].
     labels: a list of (minute at which the label is known, key, label). Every 30 minutes the model
-    predicts the items of these minutes. Then it trains on the items whose labels have come."""
+    predicts the items that were shown in these minutes. Then it trains on the items whose labels
+    have come."""
     w = minidl.zeros(5, requires_grad=True)
     test = Prequential()
     curve = []

@@ -8,13 +8,13 @@ If the whole network is a list of lines, a compiler can rewrite the list before 
     %1 = relu(%0)                   changes it. This is called SSA. So the readers of %0 are the
     %2 = add(%1, x)                 lines that have %0 as an input.
 
-    %2 = linear(x, w, b) then relu(.) then add(., x)        the same as one line
+    %2 = linear(x, w, b) then relu(.) then add(., x)        the three operations in one line
 
 A **pass** is a function that rewrites the graph, the list of lines. It replaces a pattern wherever
-the graph has it, and returns the number of replacements. Afterwards the graph must compute the
-same. For example, a pass moves an activation into the product before it (a linear or a matmul).
-This is allowed only if no other line reads the product's result. Another line would read a value
-that no line makes any more.
+the graph has it, and returns the number of replacements. Afterwards the graph must compute the same
+results. For example, a pass moves an activation into the product before it (a linear or a matmul).
+This is allowed only if no other line reads the product's result. After the pass no line makes this
+result any more.
 
 **Bytes.** Each line reads its inputs and writes its result. For n float32 numbers, a line with relu
 moves 8 n bytes. If relu is done before the product's result is written, relu moves no bytes. A

@@ -4,7 +4,7 @@
     python tutorials/26_input.py --sim 2    picture: out/26_input.png
 
 Batches can be loaded while the model computes. Loading a batch takes L seconds, and a step of
-training takes S seconds. One after the other this is L + S for a step. If k workers load batches
+training takes S seconds. One after the other, they take L + S seconds. If k workers load batches
 ahead, a step takes max(L / k, S). By Little's law, k = ceil(L / S) workers are enough to hide the
 loading.
 
@@ -25,7 +25,7 @@ batches of about equal length to the ranks of one step. Then the ranks hardly wa
 the same number of batches, or the last step hangs.
 
 A rank may also read its data from a program's output, a pipe. Then a rank does not know how many
-records will come, and a program that fails looks like a program that has ended. So the ranks must
+records will come. Also, a program that fails looks like a program that has ended. So the ranks must
 agree when the data ends, and that no program has failed.
 
 Papers: Little 1961; Khomenko et al. 2016 (sorted pools); Krell et al. 2021 (arXiv 2107.02027).

@@ -26,10 +26,10 @@ P is large and K is small. So take the columns of some pixels at a time, and add
 (exercise 27b).
 
 3. On a GPU a block of 8 x 8 threads computes 8 x 8 numbers of y. It goes through the K rows in
-steps of 8. In each step the threads fetch 8 x 8 weights and 8 x 8 pixels into shared memory, and
-each thread reads 8 of these weights and 8 of these pixels. So each number that comes from memory is
-used 8 times. Two barriers in each step keep the threads from reading too early and from overwriting
-too early (exercise 27c). The picture shows which pixels of x a block reads.
+steps of 8. In each step the threads fetch 8 x 8 weights and 8 x 8 pixels into shared memory. Each
+thread reads 8 of these weights and 8 of these pixels. So each number that comes from memory is used
+8 times. Two barriers in each step keep the threads from reading too early and from overwriting too
+early (exercise 27c). The picture shows which pixels of x a block reads.
 
 4. A network has few weights in its convolutions, and uses each weight for every pixel. So ranks
 that share a batch compute much and send little. Batch norm must exchange numbers, too: its mean is

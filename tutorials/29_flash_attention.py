@@ -21,7 +21,8 @@ move them takes longer than the arithmetic.
 With each of these parts, compute a part of S: this is a tile. It is stored only until the next tile
 comes. The softmax of a row needs two numbers over all keys: the largest score m, and the sum l of
 e^(s - m). m, l and the sum o for the output are updated with each tile. If the tile has a larger
-score, the new m' is larger than m, and the old sums are scaled down (online softmax, exercise 29a):
+score, the new m' is larger than m. Then the old sums are scaled down (online softmax,
+exercise 29a):
 
     m' = max(m, largest of the tile)      l' = e^(m - m') l + sum of e^(s - m')
                                           o' = e^(m - m') o + e^(s - m') V_tile
@@ -45,9 +46,9 @@ keys. But D_i can be computed without the other keys, from dO and O (exercise 29
 
     D_i = sum_j P_ij sum_c dO_ic V_jc = sum_c dO_ic sum_j P_ij V_jc = sum_c dO_ic O_ic
 
-4. On a GPU each thread of a block has one row of Q, and the threads share the keys and values that
-the block has fetched (exercise 29c). The numbers that the kernel loads and stores are counted. They
-are equal to the formula of part 2.
+4. On a GPU each thread of a block has one row of Q. The threads share the keys and values that the
+block has fetched (exercise 29c). The numbers that the kernel loads and stores are counted. They are
+equal to the formula of part 2.
 
 The plain pages: minidl/plain/attention.py, flash.py. minidl's own code: minidl/ops/attention.py,
 kernels/attention.cu. Papers: Dao et al. 2022, FlashAttention (arXiv 2205.14135); Dao 2023 (arXiv

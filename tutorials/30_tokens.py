@@ -3,21 +3,21 @@
     mpirun -n 4 python tutorials/30_tokens.py         (or: minidl run -n 4 ...)
     python tutorials/30_tokens.py --sim 4             picture: out/30_tokens.png
 
-A language model reads numbers, the tokens. With the 256 bytes as tokens a text is long, and the
-model can look back at few words only. Byte-pair encoding makes tokens of several bytes.
+A language model reads numbers, the tokens. If each byte is a token, a text has many tokens. Then
+the model can look back at few words only. Byte-pair encoding makes tokens of several bytes.
 
 1. Learn. Begin with the bytes as tokens 0 to 255. Count the pairs of neighbours in a text. The most
 frequent pair becomes token 256. Replace this pair by token 256 in the whole text. Then count again,
 and so on (exercise 30a).
 
-    b a n a n a _ b a n d      11 tokens; the pair a n is there 3 times
+    b a n a n a _ b a n d      11 tokens; the pair (a, n) is there 3 times
     b an an a _ b an d         8 tokens, an is token 256
 
-If a text has n bytes, and the pair k has been joined J_k times in it, the text now has
+Let a text have n bytes. If pair k has been joined J_k times in it, the text now has
 n - J_1 - J_2 - ... tokens.
 
 2. Encode. Of the pairs in a text, the pair that was learned first is joined first, wherever it is
-(exercise 30b). It may not be the pair most to the left: if b c was learned before a b, the word
+(exercise 30b). This is not always the leftmost pair: if (b, c) was learned before (a, b), the word
 a b c becomes a and bc. The model was trained on the tokens of this order. Another order gives
 tokens that the model hardly knows.
 
@@ -36,7 +36,7 @@ two vocabularies are compared in bits per byte (picture, right):
     bits per byte = bits per token * tokens / bytes
 
 For example, take a model that gives each byte a probability. The bits of a text are then the sum of
-the bits of its bytes. This sum does not depend on the tokens into which the text is cut. So its
+the bits of its bytes. This sum does not depend on the tokens into which the text is cut. So the
 bits per byte are the same for every V.
 
 6. Files. GPT-2 writes vocab.json and merges.txt. A program that reads these two files makes the
@@ -223,15 +223,15 @@ def goes_on(token):
 
 
 def part_of(tokenizer, n_pairs):
-    """Returns a tokenizer with only the first n_pairs pairs. It is the same as after learning
-    n_pairs pairs."""
+    """Returns a tokenizer with only the first n_pairs pairs. It equals a tokenizer that has learned
+    only n_pairs pairs."""
     vocab = {i: tokenizer.vocab[i] for i in range(256 + n_pairs)}
     return Tokenizer(vocab, tokenizer.merges[:n_pairs])
 
 
 def sizes(tokenizer):
-    """Returns the list 256, 512, 1024, ..., with the number of the tokenizer's tokens at its end.
-    """
+    """Returns the list [256, 512, 1024, ...]. Its last number is the number of the tokenizer's
+    tokens."""
     n_most = len(tokenizer.vocab)
     return [*(256 << k for k in range(math.ceil(math.log2(n_most / 256)))), n_most]
 

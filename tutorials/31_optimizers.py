@@ -20,10 +20,10 @@ For convergence lr must be below 2 / k. In a loss with several directions, the l
 limit. The direction with the smallest k is then slow.
 
 2. Bias correction. m and v begin at 0. After step 1, m = (1 - b1) g and v = (1 - b2) g^2. Both are
-too small. m is a weighted sum of the gradients so far. In m the sum of these weights is 1 - b1^t,
-and in v this sum is 1 - b2^t. Dividing by these sums makes true means. So at step 1 m' = g and
-v' = g^2, and the step is lr g / |g|: it is lr or -lr, however large g is. Without the correction
-its length is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.
+too small. m is a sum of all gradients so far, each multiplied by a factor. The sum of these factors
+is 1 - b1^t in m, and 1 - b2^t in v. Dividing by these sums makes true means. So at step 1 m' = g
+and v' = g^2, and the step is lr g / |g|: it is lr or -lr, however large g is. Without the
+correction its length is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.
 
 3. AdamW is not Adam with L2. L2 adds decay * w to the gradient. Adam divides the gradient by
 sqrt(v'), and so it also divides the decay. Let a weight have gradients +G, -G, +G, ... whose mean
@@ -41,7 +41,7 @@ all-reduce of this one number gives norm^2.
 along half a cosine.
 
 6. Initialisation. Let z = W h with n inputs and weights of mean 0 and variance s. For each output
-the mean of z^2 is n s times the mean of h^2, and after ReLU half of this is left. So one layer
+the mean of z^2 is n s times the mean of h^2. After ReLU half of this is left. So one layer
 multiplies the mean square of the activations by n s / 2, and L layers by (n s / 2)^L:
 
     He        s = 2 / n       factor 1         (exercise 31b: also for leaky ReLU and convolutions)
@@ -122,7 +122,8 @@ def he_variance(shape, slope=0.0):
 
 
 def run(step, start, gradients):
-    """Returns the weights after one step for each gradient. step(w, g, m, v, t) changes w."""
+    """Does one step for each gradient. Returns the weights after the last step. step(w, g, m, v, t)
+    changes w."""
     w = start.copy()
     m = np.zeros_like(w)
     v = np.zeros_like(w)
@@ -132,8 +133,7 @@ def run(step, start, gradients):
 
 
 def run_real(args, make, start, gradients):
-    """Returns the weights after one step for each gradient, by an optimizer of minidl.optim.
-    make([w]) makes this optimizer."""
+    """Does the same as run(), with an optimizer of minidl.optim. make([w]) makes this optimizer."""
     w = put(args, minidl.tensor(start.copy())).requires_grad_()
     optimizer = make([w])
     for g in gradients:

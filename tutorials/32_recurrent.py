@@ -16,11 +16,11 @@ from step t + 1. Then (exercise 32a)
     gh = W^T gx                 for h_{t-1}; the part from the loss at t - 1 is then added
 
 2. T steps multiply the gradient T times by W^T, the transposed W. Let W be rho Q. Q is orthogonal,
-so it changes no norm. Then without tanh the norm of the gradient is multiplied by exactly rho^T:
-the gradient vanishes for rho < 1 and explodes for rho > 1. With tanh each step also multiplies by
-1 - h^2, which is at most 1. So the norm is multiplied by at most rho^T. For other matrices W, a
-step multiplies the norm by at most the largest singular value. After many steps the norm depends on
-the spectral radius, the largest |eigenvalue|.
+so it changes no norm. Then without tanh the norm of the gradient is multiplied by exactly rho^T,
+rho to the power T. So the gradient vanishes for rho < 1 and explodes for rho > 1. With tanh each
+step also multiplies by 1 - h^2, which is at most 1. So the norm is multiplied by at most rho^T. For
+other matrices W, a step multiplies the norm by at most the largest singular value. After many steps
+the norm depends on the spectral radius, the largest |eigenvalue|.
 
 3. The LSTM has a state h and a cell c. No matrix multiplies the cell:
 
@@ -37,7 +37,7 @@ describes it. Two steps, one after the other, are again such a step:
     first (a1, b1), then (a2, b2):    a2 (a1 h + b1) + b2  =  (a1 a2) h + (a2 b1 + b2)
 
 So pairs can be combined, in any grouping: the operation is associative (exercise 32b). A scan finds
-all T states in few rounds. The combinations of a round do not depend on each other, so a computer
+all T states in few rounds. The combinations of a round do not depend on each other. So a computer
 can do them at the same time:
 
     the loop               T rounds                     T combinations

@@ -3,13 +3,14 @@
     mpirun -n 2 python tutorials/33_scaling.py          (or: minidl run -n 2 ...)
     python tutorials/33_scaling.py --sim 2              picture: out/33_scaling.png
 
-Let N be the number of parameters of a language model without embeddings, and D the number of tokens
-that it is trained on. The loss falls nearly as a power of N, and nearly as a power of D:
+Let N be the number of parameters of a language model, without embeddings. Let D be the number of
+tokens that the model is trained on. The loss falls nearly as a power of N, and nearly as a power of
+D:
 
     L(N) = (N / N_c)^-alpha      D fixed                L(D) = (D / D_c)^-beta      N fixed
 
 Kaplan et al. measured alpha = 0.076 and beta = 0.095 with large models. Here five tiny GPTs of
-different sizes give the first law, and five runs with different numbers of tokens give the second.
+different sizes give the first law. Five runs with different numbers of tokens give the second law.
 Each law predicts the loss of a sixth run before this run is trained.
 
 1. In logarithms a power law is a straight line. There are n runs, with x = N or x = D. Let
@@ -30,16 +31,16 @@ on 2,000 artificial studies in which a power law is true: the share must be 95 %
 
 2. Every point is a mean over seeds. The ranks share the runs, because no run needs another run.
 
-3. The interval is right only if the law is a power law. With D fixed, the loss cannot fall below
-what D tokens teach. So L(N) = E + A N^-alpha, and in logarithms the line bends up for large N. N
-of the fifth point is only ten times N of the first. Such points do not show E, and a fit of three
-numbers to five points is worth little. So the plain power law is fitted, and the sixth model is
-only twice as large as the fifth. This study was repeated 11 times with other seeds. The sixth size
-was inside its interval each time, and 10 times its loss was above the prediction. With three other
-texts it was inside, too. So the table checks this row. The loss for the sixth number of tokens was
-0.4 to 4.1 errors above its prediction. The five points lie close to a line, so the interval is
-narrow, but the true curve bends. So the table does not check the row of D. `--largest 48` trains
-one more size, far beyond the fit.
+3. The interval is right only if the law is a power law. With D fixed, the loss stays above a limit
+E. So L(N) = E + A N^-alpha, and in logarithms the line bends up for large N. N of the fifth point
+is only ten times N of the first. Such points do not show E, and a fit of three numbers to five
+points is worth little. So the plain power law is fitted, and the sixth model is only twice as large
+as the fifth. This study was repeated 11 times with other seeds. Each time the loss of the sixth
+size was inside its interval, and 10 times it was above the prediction. With three other texts this
+loss was inside its interval, too. So the table checks this row. The loss for the sixth number of
+tokens was 0.4 to 4.1 errors above its prediction. The five points lie close to a line, so the
+interval is narrow, but the true curve bends. So the table does not check the row of D. The option
+`--largest 48` trains one more size, far beyond the fit.
 
 4. Training costs C = 6 N D operations. For each weight and token, forward takes 2 of these and
 backward 4. If C, the budget, is given, which N and D give the smallest loss? Put D = C / (6 N) into

@@ -4,8 +4,8 @@
     python tutorials/run_all.py 07 08      some of them
 
 If the header of a tutorial has `mpirun -n N`, the tutorial runs on N ranks, else in one process.
-Each tutorial writes its table to out/NN_name.json, and its picture in English to out/en and in
-Chinese to out/zh, for the site. The exit status is 1 if a row of a table is not ok, or if a
+Each tutorial writes its table to out/NN_name.json. For the site, it writes its picture in English
+to out/en and in Chinese to out/zh. The exit status is 1 if a row of a table is not ok, or if a
 tutorial did not finish. Then the last printed line names these rows and tutorials.
 
 Test: tests/tutorials/test_run_all.py

@@ -118,7 +118,8 @@ def stream_of(t, both, way, args, until, after=None):
     """Returns the Join of the two logs for one way of training.
 
     until: for each log and each partition, the offset at which the stream ends. after: None, or
-    rows() of a stream that ended, with the same number of ranks. The new stream continues there."""
+    rows() of a stream that ended, with the same number of ranks. The new stream continues where
+    that stream ended."""
     window_s, late, _ = WAYS[way]
     departures, landings = both
     stream = Join(departures, landings, t, key="id", of_click=FLIGHT, of_label=LANDED,

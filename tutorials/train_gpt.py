@@ -9,15 +9,15 @@ The text is the source code of the package asyncio, from your own Python. The to
 text into tokens of a few bytes (data/byte_pairs.py). The model reads `context` tokens and predicts
 the next token. The loss is the mean of -log p(next token). Before training it is about log2 V bits,
 with V kinds of tokens. Divide the loss in bits by the mean number of bytes of a token. The result
-is the number of bits to which the model could compress a byte of the text. The model never trains
-on the validation text. It reads the training text several times and learns parts of it by heart. So
+is the number of bits to which the model can compress a byte of the text. The model never trains on
+the validation text. It reads the training text several times and learns parts of it by heart. So
 the training loss is lower than the validation loss, as the picture shows. With more text the two
-losses would be closer.
+losses are closer.
 
 Each of N ranks has the whole model and its own part of the batch. During backward the gradients are
-sent in buckets, and a ring all-reduce sums them. For K bytes of gradients each rank sends
-2(N-1)/N K bytes. The weights of all ranks stay equal to the last bit. The N ranks together compute
-what one rank would compute with the whole batch.
+sent in buckets, and a ring all-reduce sums them. If the gradients have K bytes, each rank sends
+2(N-1)/N K bytes. The weights of all ranks have the same bits. The N ranks together compute the step
+that one rank computes with the whole batch.
 
     --zero 1, 2 or 3    1 divides the optimizer's state over the ranks, 2 also divides the
                         gradients, and 3 also divides the weights (11_zero)
@@ -165,7 +165,8 @@ def gpt(args):
 
 
 def on_ranks(t, args, exact=False):
-    """Returns a Replica, which has a whole GPT, or a GridGPT, which has this rank's part of a GPT.
+    """If --pp or --tp is more than 1, returns a GridGPT, which has this rank's part of a GPT.
+    Otherwise returns a Replica, which has a whole GPT.
 
     exact: if True, the GPT is in float64, without mixed precision and ZeRO, to compare gradients.
     """

@@ -12,7 +12,8 @@ SHAPES = ((7,), (3, 4), (5, 5), (2, 3, 1))
 
 
 def gradient(module, x, gy):
-    """Returns LogSumExp's gradient with respect to x, or the text of NumPy's error."""
+    """Returns LogSumExp's gradient with respect to x. If NumPy raises an error, returns its
+    text."""
     leaf = minidl.Tensor(x.copy(), requires_grad=True)
     y = module.LogSumExp.apply(leaf)
     with np.errstate(all="ignore"):

@@ -30,7 +30,7 @@ def inputs(rows, cols):
 
 
 def launched(module, rows, cols, block):
-    """Returns out of a plain launch, without the check form."""
+    """Launches without the check form. Returns the array `out`."""
     file, arrays, n = _file(module), inputs(rows, cols), rows * cols
     out = np.full(n, np.nan, np.float32)
     cuda.kernel(file, "add3_relu_bias")(-(-n // block), block, (out, *arrays, n, cols))
@@ -55,7 +55,7 @@ def too_short(module):
 
 
 def in_half(module):
-    """Returns out for T = __half and three small numbers."""
+    """Launches with T = __half on three small numbers. Returns the array `out`."""
     x = np.array([1.0, 2.0, -9.0], np.float16)
     out = np.empty(3, np.float16)
     kernel = cuda.kernel(_file(module), "add3_relu_bias", defines={"T": "__half"})

@@ -15,7 +15,8 @@ def numbers(n, stream=0):
 
 
 def pairwise(module, n, streams):
-    """Returns [(the student's sum of n numbers, whether the array is unchanged)] of each array."""
+    """Returns [(the student's sum of n numbers, True if the array was not changed)] for each
+    array."""
     arrays = [numbers(n, stream) for stream in range(streams)]
     sums = [module.pairwise(x) for x in arrays]
     return [(got, bool((x == numbers(n, stream)).all()))
@@ -27,7 +28,8 @@ def kahan(module, n):
 
 
 def kahan_in_half(module, n, streams):
-    """Returns the sums of `streams` arrays of n numbers in fp16. n = 0: 1 and 4096 times 2^-12."""
+    """Returns the sums of `streams` arrays of n numbers in fp16. If n is 0, there is one array: a
+    1, then 4096 times the number 2^-12."""
     return [module.kahan(x) for x in halves(n, streams)]
 
 
@@ -67,7 +69,7 @@ def _cause(n, arrays, sums):
 
 
 def _tree(x):
-    """Returns the sum by adding neighbours, from the leaves to the root."""
+    """Returns the sum of x. Adds neighbours, from the leaves of a tree to its root."""
     x = list(x)
     while len(x) > 1:
         x = [sum(x[i + 1 : i + 2], x[i]) for i in range(0, len(x), 2)]

@@ -35,7 +35,8 @@ class Scale:
 
 
 def scales(module, what):
-    """Returns [(scale, skipped) after each step of a trace]. module None: the right values."""
+    """Returns [(scale, skipped) after each step of a trace]. If `module` is None, returns the right
+    values."""
     start, interval, overflows = TRACES[what]
     scaler = module.DynamicLossScaler(start, interval) if module else Scale(start, interval)
     after = []
@@ -66,7 +67,7 @@ def grade_05a(student):
 
 
 def stepped(module, weights, masters, grads, scale, lr, max_norm, n=1):
-    """Does n equal steps. Returns (what the last one returned, weights, masters)."""
+    """Does n equal steps. Returns (the result of the last step, weights, masters)."""
     with np.errstate(invalid="ignore"):
         for _ in range(n):
             overflow = module.mixed_step(weights, masters, grads, scale, lr, max_norm)
@@ -142,7 +143,8 @@ def _skips(student, start, gradients, bad):
 
 
 def _adds_up(student):
-    """lr g is 2^-14 and w is 1. fp16's numbers are 2^-11 apart below 1 and 2^-10 above 1."""
+    """Checks that 64 updates of 2^-14 change a weight of 1. Below 1 the fp16 numbers are 2^-11
+    apart, so fp16 rounds each of these updates to nothing."""
     weights, masters = _arrays([np.ones(4)])
     grads = [np.full(4, 0.5, np.float16)]
     _, weights, _ = student.run(stepped, weights, masters, grads, 1.0, 2.0**-13, math.inf, 64)
@@ -153,7 +155,8 @@ def _adds_up(student):
 
 
 def _trains(student):
-    """Trains a regression, with an inf at step 7 and gradients far below fp16's smallest."""
+    """Trains a regression, with an inf at step 7. The gradients are far below the smallest number
+    of fp16."""
     rng = minidl.Generator(SEED + 5)
     x, true = rng.normal(64, 8), rng.normal(8, 3)
     tiny, lr = 2.0**-24, 0.2

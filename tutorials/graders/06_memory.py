@@ -74,7 +74,7 @@ def _fewest(segments, sizes, budget):
 
 
 def _peak_bytes(sizes, segments):
-    """Returns the most bytes held, by the formula of the exercise."""
+    """Returns the largest number of bytes held at one time, by the formula of the exercise."""
     n, held, peak = len(sizes) - 1, 0, 0
     for start, stop, again in segments:
         result = sizes[n] if again or stop < n else 0
@@ -110,7 +110,7 @@ def _peak_by_ledger(widths, segments):
 def trained(module, p, k, scale):
     """Returns ([gradients of x and the parameters], the next random numbers of the generator).
 
-    module None: without recompute."""
+    If `module` is None, runs without recompute."""
     minidl.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(12, 12), nn.Tanh(), nn.Dropout(p)) for _ in range(4)]
     x = minidl.Tensor(minidl.Generator(SEED + 1).normal(8, 12), requires_grad=True)

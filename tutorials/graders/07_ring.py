@@ -22,7 +22,8 @@ def personal(draw):
 
 
 def scatter_marked(module, p, n):
-    """Returns, of each rank, x, messages and bytes sent, and the library's collectives that ran."""
+    """Returns for each rank (x, messages sent, bytes sent, names of the library's collectives that
+    it called)."""
     def body(t):
         t, x = Ledger(t), _marked(t.rank, n)
         module.reduce_scatter(t, x)
@@ -37,7 +38,8 @@ LIBRARY = {f"{file}.{name}" for file in ("ring", "ring_blocks", "tree", "halving
 
 
 def _marked(rank, n):
-    """Returns 16^rank (1, 2, 3, ...): hexadecimal digit r of a sum tells how often rank r is in."""
+    """Returns 16^rank (1, 2, 3, ...): hexadecimal digit r of a sum tells how many times the sum has
+    rank r."""
     return 16.0**rank * np.arange(1, n + 1)
 
 
@@ -104,7 +106,8 @@ def _expect_equal(what, rank, p, got, wanted, hint=""):
 
 
 def shifted(module, p, n):
-    """Returns, of each rank, (received array, messages, bytes, seconds). Or a deadlock's text."""
+    """Returns for each rank (received array, messages, bytes, seconds). If there is a deadlock,
+    returns the text of its error."""
     def body(t):
         ledger, into = Ledger(t), np.full(n, -1, np.float32)
         module.shift(_Blocking(ledger), np.full(n, t.rank, np.float32), into)
@@ -165,7 +168,7 @@ def _gradients(p, shapes, dtype):
 
 
 def averaged(module, p, shapes, dtype):
-    """Returns, of each rank, the gradients, and the messages and bytes sent."""
+    """Returns for each rank (gradients, messages sent, bytes sent)."""
     gradients = _gradients(p, shapes, dtype)
 
     def body(t):

@@ -133,7 +133,8 @@ CAP = 8 * 24
 
 
 def averaged(module, p, orders):
-    """Returns, of each rank, gradients, messages and bytes sent, buckets in starting order."""
+    """Returns for each rank (gradients, messages sent, bytes sent, buckets in the order in which
+    they were started)."""
     def body(t):
         ledger = Ledger(t)
         layers = [SimpleNamespace(grad=minidl.Tensor(np.zeros(n))) for n in N_ELEMS]
@@ -158,7 +159,8 @@ def averaged(module, p, orders):
 
 
 def _check_means(student, p, orders):
-    """Rank r has 16^r (1, 2, 3, ...) times (layer + 1): each rank has its own digit."""
+    """Checks the mean gradients, the messages and the bytes. Rank r has the gradients 16^r (layer +
+    1) (1, 2, 3, ...), so each rank has its own hexadecimal digit."""
     base = sum(16.0**r for r in range(p)) / p
     buckets = _fill([8 * n for n in N_ELEMS], CAP)
     in_buckets = [sum(N_ELEMS[i] for i in bucket) for bucket in buckets]

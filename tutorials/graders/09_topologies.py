@@ -86,7 +86,7 @@ def _ranks(ranks):
 
 
 def reduced_on_trees(module, p, n):
-    """Returns, of each rank, the sum and the bytes sent."""
+    """Returns for each rank (the sum, bytes sent)."""
     def body(t):
         t = Ledger(t)
         x = np.arange(n) + float(t.rank)
@@ -116,7 +116,7 @@ def grade_09b(student):
 
 
 def reduced_on_nodes(module, p, n, g):
-    """Returns, of each rank, the sum, and the bytes sent inside its node and between nodes."""
+    """Returns for each rank (the sum, bytes sent inside its node, bytes sent between nodes)."""
     def body(t):
         ledger = Ledger(t)
         x = np.full(n, 3.0**t.rank)

@@ -16,8 +16,8 @@ STEPS = 12
 def served(module, s, speeds, last_steps=STEPS, rate=0.01, steps=STEPS):
     """Runs the student's rule on x^2/2, from x = 1. Worker i takes speeds[i] seconds a gradient.
 
-    Returns ({steps that a worker was ahead when it began a step: how often}, the weight). Returns
-    None if all workers wait for ever."""
+    Returns ({lead: how often}, the weight). A lead is how many steps a worker was ahead of the
+    slowest worker when it began a step. Returns None if all workers wait for ever."""
     rule = module.bounded(s)
 
     def rank(t):
@@ -117,7 +117,8 @@ def _most(student, s, speeds, where, last_steps=STEPS):
 
 
 def updates(module, events):
-    """Returns [(updates, workers in the inbox)] after each event.
+    """Returns a list with a pair for each event: (gradients of the updates that it made, workers in
+    the inbox).
 
     An event is ("here", workers) or ("push", worker, gradient, n_samples)."""
     server = SimpleNamespace(clocks={}, inbox={})

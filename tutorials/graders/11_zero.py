@@ -25,9 +25,9 @@ def weight(shape):
 
 
 def gathered(module, p, shape):
-    """Returns, of each rank and for each of SCALES, (whole weight, bytes sent, is own a view).
+    """Returns for each rank and each of SCALES (whole weight, bytes sent, True if `own` is a view).
 
-    own must not be a view of the whole weight."""
+    `own` must not be a view of the whole weight."""
     def body(t):
         w, ledger, results = weight(shape), Ledger(t), []
         layer = module.Layer(ledger, w)
@@ -80,11 +80,11 @@ def _problem(p):
 
 
 def stepped(module, p):
-    """Runs step. Returns, of each rank, a dict with these keys:
+    """Runs step(). Returns for each rank a dict with these keys:
 
     grads       the layers' shares of the gradient; None if a layer has none
     at_home     the layers that are still whole after the step
-    most        most bytes of whole weights at one time
+    most        the largest number of bytes of whole weights at one time
     gathered    bytes sent by all-gathers"""
     weights, x, target = _problem(p)
 
@@ -172,7 +172,7 @@ LENGTHS = (1, 3, 60, 49)  # some have fewer elements than ranks
 
 
 def adam_steps(module, p, n):
-    """Does three steps. Returns, of each rank, (w, m, v, bytes sent in the last step)."""
+    """Does three steps. Returns for each rank (w, m, v, bytes sent in the last step)."""
     w0, gradients = _adam_problem(p, n)
 
     def body(t):
@@ -192,7 +192,8 @@ def _adam_problem(p, n):
 
 
 def _adam(w, gradients, mean=True, corrected=True, eps_in_root=False):
-    """Returns (w, m, v) after three steps of one rank's Adam on the mean or sum over the ranks."""
+    """Returns (w, m, v) after three steps of Adam on one rank. The gradient is the mean over the
+    ranks, or their sum if `mean` is False."""
     w, m, v = w.copy(), 0.0, 0.0
     for k, by_rank in enumerate(gradients, 1):
         g = by_rank.mean(axis=0) if mean else by_rank.sum(axis=0)

@@ -76,7 +76,8 @@ def _check_weights(after, sizes):
 
 
 def _delayed_adam(sizes):
-    """Returns [weights on the device after each step], by Adam, one update late."""
+    """Returns [weights on the device after each step]. They come from Adam, and are one update
+    old."""
     device, master = _start(sizes), [w.astype(np.float32) for w in _start(sizes)]
     m, v = [np.zeros(n, "f4") for n in sizes], [np.zeros(n, "f4") for n in sizes]
     history = []

@@ -26,7 +26,7 @@ def problem(n_rows, words):
 
 
 def computed(module, p, n_rows, words):
-    """Returns, of each rank, (loss, gradient, bytes sent, whether its logits are unchanged)."""
+    """Returns for each rank (loss, gradient, bytes sent, True if its logits were not changed)."""
     logits, target = problem(n_rows, words)
     bounds = chunks.bounds(words, p)
 

@@ -46,7 +46,8 @@ def held(case, layout, mistake=None):
 
 
 def seconds_of(case, layout, mistake=None):
-    """Returns {part of a step: its seconds}. mistake: a name in SAY, which it makes."""
+    """Returns {part of a step: its seconds}. mistake: the name in SAY of a mistake to make, or
+    None."""
     n, _, _, _, tokens, m, seconds = case
     tp, pp, dp = (layout[axis] for axis in ("tp", "pp", "dp"))
     own = WEIGHTS / (1 if mistake == "dp whole" else tp * pp)
@@ -68,7 +69,7 @@ def seconds_of(case, layout, mistake=None):
 def best(case, mistake=None):
     """Returns the fastest layout that fits, or None if no layout fits.
 
-    With a mistake: returns the layout that a student with this mistake would choose."""
+    With a mistake: returns the layout that this mistake leads to."""
     fit = [layout for layout in layouts(case[0]) if _fits(case, layout, mistake)]
     return min(fit, key=lambda layout: _cost(case, layout, mistake), default=None)
 
@@ -141,7 +142,8 @@ def _checked(case, layout):
 
 
 def _explain(found):
-    """Raise Wrong: with the mistake that gives these layouts, or with the first wrong layout."""
+    """Raises Wrong. The text names the first wrong layout, and the mistake that gives all these
+    layouts if it is known."""
     for mistake, words in SAY.items():
         if all(_is_best(case, mine, mistake) for case, mine in zip(CASES, found, strict=True)):
             raise Wrong(f"{words}. {_first_wrong(found)}")

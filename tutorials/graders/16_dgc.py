@@ -19,7 +19,8 @@ def personal(draw):
 
 
 def gradients(n, step):
-    """Returns whole numbers of different magnitudes: no sum rounds, and ties do not last."""
+    """Returns whole numbers, so that no sum is rounded. They have different magnitudes, so sums
+    that are equal in one step usually differ in the next step."""
     rng = np.random.default_rng([SEED + n, step])
     return rng.permutation(n) * 8.0 * rng.choice([-1, 1], n) + 1 + step
 
@@ -113,7 +114,7 @@ def gradient(rank, step, n, m):
 
 
 def grade_16b(student):
-    """the update is the sum's part along P, every rank owes its own rest, bytes r (n + m)."""
+    """the update is the sum's part along P, every rank keeps its own residual, bytes r (n + m)."""
     for n, m, r in SHAPES:
         for p in WORLDS:
             _check_low_rank(p, n, m, r, student.run(lowered, p, n, m, r))

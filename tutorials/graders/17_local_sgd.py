@@ -98,7 +98,8 @@ def outer(module, w, rounds, lr, momentum):
 
 
 def outer_by(change, w, rounds, lr, momentum):
-    """Returns the same by the formulas, or with the mistake `change`."""
+    """Returns what outer() returns, by the formulas. If `change` is the name of a mistake, makes
+    this mistake."""
     v, after = np.zeros_like(w), []
     for replicas in rounds:
         d = np.mean([w - r for r in replicas], axis=0)

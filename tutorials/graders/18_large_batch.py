@@ -12,7 +12,8 @@ def merged(module, means, m2s, counts):
 
 
 def shares_of(seed, counts, offset, spread, channels=3):
-    """Returns (x, means, M2s, counts): samples near `offset` and the statistics of their shares.
+    """Returns (x, means, M2s, counts). x: samples near `offset`, cut into shares. means, M2s,
+    counts: the statistics of each share.
 
     All are float32. spread: the standard deviation of the samples of a share."""
     draw = np.random.default_rng(seed)

@@ -23,7 +23,7 @@ def traced(seed, faults=(), n_ranks=2, n_steps=5, n_tiny=1, n_empty=0, slow=None
            spread=None, many_large=0):
     """Returns a trace with these faults, and with things that look like faults.
 
-    n_tiny     collectives of 8 bytes in a step that are no fault, such as one for the loss
+    n_tiny     collectives of 8 bytes in a step that are no fault, such as an all-reduce of the loss
     n_empty    collectives of 0 bytes
     slow       a rank that takes five times as long for the same work
     wide       seconds of an operator on float64 / seconds of one on float32

@@ -12,7 +12,7 @@ SEED = 0  # `minidl check --student NAME` sets another one for each student
 def matrix(kind, n=5, k=7):
     """Returns a matrix whose rows have different magnitudes.
 
-    kind: "ties", "a row of zeros" and "all below zero" change it."""
+    kind: "ties", "a row of zeros" or "all below zero" changes the matrix in this way."""
     rng = np.random.default_rng([SEED, n, k])
     w = (rng.standard_normal((n, k)) * np.geomspace(1e-3, 10, n)[:, None]).astype(np.float32)
     if kind == "ties":  # w / scale is 127, 0.5, 1.5, 2.5 ...: half-way, exactly
@@ -124,7 +124,8 @@ FEW = {  # (bytes, first line, last line)
 
 
 def values(which):
-    """Returns lifetimes: from FEW by name, or random ones by a number, the seed."""
+    """Returns lifetimes. If `which` is a name in FEW, returns its lifetimes there. If `which` is a
+    number, it is the seed of random lifetimes."""
     if which in FEW:
         return FEW[which]
     rng = np.random.default_rng([SEED, which])
@@ -181,7 +182,7 @@ def _judge_overlap(name, spans, got):
 
 
 def _meet(a, b):
-    """Returns at how many lines both are alive."""
+    """Returns the number of lines at which both values are alive."""
     return max(min(a[2], b[2]) - max(a[1], b[1]) + 1, 0)
 
 
@@ -190,7 +191,8 @@ def _order(spans):
 
 
 def _fit(spans, offsets, placed, i):
-    """Returns ([(size, start)] of the gaps that hold value i, highest end of those in the way)."""
+    """Returns (gaps, end). gaps: [(size, start)] of the gaps in which value i has room. end: the
+    highest end of the placed values that are alive together with value i."""
     n, first, last = spans[i]
     end, gaps = 0, []
     for at, j in sorted((offsets[j], j) for j in placed):
@@ -212,7 +214,7 @@ def _best_fit(spans):
 
 
 def _cause(spans, got, i):
-    """Returns why value i has a wrong offset. All values that come before it have right ones."""
+    """Returns why value i has a wrong offset. All values before it have right offsets."""
     order = _order(spans)
     before = order[:order.index(i)]
     gaps, end = _fit(spans, got, before, i)

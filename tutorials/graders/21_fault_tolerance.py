@@ -12,7 +12,8 @@ OLD, NEW = b"the old snapshot" * 3, b"a new snapshot, which is longer" * 2
 
 
 def saved(module, first, dies_at):
-    """Returns [True if save returned, its calls, what is on the disk in each case].
+    """Calls save(). Returns [True if save() returned, its disk calls, what is on the disk in each
+    case].
 
     first: True if there is no old file. dies_at: the call in which the power fails."""
     disk, returned = Disk({} if first else {"run": OLD}, dies_at), True
@@ -25,7 +26,8 @@ def saved(module, first, dies_at):
 
 
 def second_try(module, n_calls):
-    """Returns the calls of save after whose failure a second save fails."""
+    """Lets each disk call of save() fail, and then saves again. Returns the numbers of the calls
+    after which the second save() fails, too."""
     failed = []
     for dies_at in range(1, n_calls + 1):
         disk = Disk({"run": OLD}, dies_at)

@@ -54,7 +54,7 @@ def grade_22a(student):
 
 
 def _check_rows(who, arguments, results, heard, same):
-    """Checks what needs no reference."""
+    """Checks the rows without keys, overflow, and that no argument was changed."""
     q, k, v, at_q, at_k = arguments
     o, lse = _two(who, results, q.shape)
     if not same:
@@ -103,7 +103,7 @@ def _check_block(who, arguments, results, heard, same):
 
 
 def _other_blocks(q, k, v, at_q, at_k):
-    """Yields (hint, (o, lse)) of each common mistake."""
+    """Yields for each common mistake (hint, (o, lse))."""
     here = np.arange(len(at_q)), np.arange(len(at_k))
     yield ("the mask counts places from 0 in each block: compare at_q with at_k, the places in the "
            "text"), reference(q, k, v, *here)
@@ -152,7 +152,7 @@ def grade_22b(student):
 
 
 def _check_dtype(who, arguments, results, heard, same):
-    """Checks what needs no reference."""
+    """Checks the rows without keys, overflow, the dtype, and that no argument was changed."""
     o1, lse1, _, lse2 = arguments
     o, lse = _two(who, results, o1.shape)
     if not same:

@@ -17,7 +17,8 @@ SIZES = [(1, 1, 1, 1, 1, 1), (2, 3, 3, 2, 4, 4), (3, 2, 3, 2, 5, 3), (2, 4, 1, 3
 
 
 def offsets(x_shape, kh, kw):
-    """Returns what the tutorial's function of this name returns, from an image of positions."""
+    """Returns what offsets() of the tutorial returns. Reads the indices from an image whose pixels
+    are their own positions."""
     place = np.arange(np.prod(x_shape)).reshape(x_shape)
     oh, ow = x_shape[2] - kh + 1, x_shape[3] - kw + 1
     return place[0, :, :kh, :kw].ravel(), place[:, 0, :oh, :ow].ravel()
@@ -107,7 +108,7 @@ def layer(n, c, h, width, n_out, kh, kw):
 
 
 def gradient(module, *sizes):
-    """Returns (gw, the most bytes that were held without x and gy)."""
+    """Returns (gw, the largest number of bytes held at one time, without x and gy)."""
     *_, kh, kw, step = sizes
     x, gy = layer(*sizes[:-1])
     module.offsets = offsets  # 27b can be right before 27a is

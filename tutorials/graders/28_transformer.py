@@ -23,7 +23,7 @@ def arrays(shape, dtype):
 def turned(x, first, sign=1, power=2, base=10000.0, pairs="halves"):
     """Returns x turned, by complex numbers: (a + ib) e^(i angle).
 
-    The options turn it in a wrong way."""
+    With other options x is turned in a wrong way."""
     half = x.shape[-1] // 2
     theta = base ** (-power * np.arange(half) / (2 * half))
     angle = (first + np.arange(x.shape[-2]))[:, None] * theta
@@ -280,7 +280,7 @@ def _cause_of_kept(got, p, top_p):
     sums = np.cumsum(ordered, axis=1)
 
     def back(choice, order=order):
-        """Returns `choice`, which is in the order of probabilities, in the order of tokens."""
+        """Takes `choice` in the order of probabilities. Returns it in the order of tokens."""
         result = np.zeros(p.shape, bool)
         np.put_along_axis(result, order, choice, axis=1)
         return result & (p > 0)

@@ -100,7 +100,7 @@ def add_all(module, name):
 
 
 def after(tiles):
-    """Returns (m, total, o) of these tiles, from all their scores at once."""
+    """Returns (m, total, o) of these tiles. Joins their scores first, and needs no running sums."""
     s, v = (np.concatenate([tile[i].astype(float) for tile in tiles], axis=1 - i) for i in (0, 1))
     m = s.max(axis=1, keepdims=True)
     p = np.exp(s - m)
@@ -310,7 +310,7 @@ def attend(module, n_queries, n_keys):
 def by_tiles(q, k, v, way=""):
     """Returns (o, lse) in float64 as the kernel computes them, with 8 keys at a time.
 
-    way: a mistake that it makes."""
+    way: the name of a mistake to make, or ""."""
     q, k, v = (x.astype(float) for x in (q, k, v))
     top, total, o = np.full((len(q), 1), -1e30), np.zeros((len(q), 1)), np.zeros_like(q)
     for first in range(0, len(k), 8):

@@ -71,7 +71,7 @@ def whole(*numbers):
 
 
 def counted(words, weigh=True, overlapping=True):
-    """Returns a Counter of the pairs. The options make a mistake."""
+    """Returns a Counter of the pairs. An option that is False makes a mistake."""
     counts = Counter()
     for word, n in words.items():
         before = None
@@ -151,7 +151,7 @@ def one_on(word, pair, token):
 
 
 def once(word, pair, token):
-    """Returns the word with only the first such pair joined."""
+    """Returns the word in which only the first such pair is joined."""
     for i in range(len(word) - 1):
         if word[i:i + 2] == pair:
             return *word[:i], token, *word[i + 2:]
@@ -205,7 +205,8 @@ TABLES = [
 
 
 def ranks_of(pairs):
-    """Returns {(left, right): rank} of texts. "ab|cd" joins the tokens of ab and cd."""
+    """Returns {(left, right): rank} for pairs that are written as texts. "ab|cd" joins the tokens
+    of ab and cd."""
     ids = {chr(i): i for i in range(256)}
     ranks = {}
     for rank, both in enumerate(pairs):
@@ -216,7 +217,8 @@ def ranks_of(pairs):
 
 
 def learned():
-    """Returns (a table that was learned, words). Each student gets others."""
+    """Returns (a table that was learned, words). Each student gets another table and other
+    words."""
     words = drawn(60, 3)
     pairs = plain.learn(b"\n".join(words), 25)
     return {pair: rank for rank, pair in enumerate(pairs)}, [*words][:40]
@@ -247,7 +249,8 @@ def encoded(module, case):
 
 
 def by_rule(word, ranks, choose, name=lambda rank: 256 + rank, n_joins=99):
-    """Returns the tokens if `choose` picks one of the places (rank, i) each time."""
+    """Returns the tokens of a word by another rule: each time `choose` picks the pair to join from
+    a list of (rank, position)."""
     ids = list(word)
     for _ in range(n_joins):
         places = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]

@@ -162,7 +162,7 @@ MISTAKES = {
 
 
 def _after(w, gradients, mistake="", lr=0.1, decay=0.0, b1=0.9, b2=0.999, eps=1e-8):
-    """Returns (w, m, v) after all steps, with this mistake."""
+    """Returns (w, m, v) after all steps of AdamW, computed with the mistake of this name."""
     w = w.copy()
     m = np.zeros_like(w)
     v = np.zeros_like(w)
