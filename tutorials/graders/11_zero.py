@@ -345,7 +345,9 @@ flat[...] = self.kept
             {BACKWARD: "    layer.gather()\n    layer.free()\n" + BACKWARD},
             "one for forward, one for backward",
         ),
-        "x stays the output of the last layer": ({"    x = before\n": ""}, "`before` its input?"),
+        "x stays the output of the last layer": (
+            {BACKWARD + "    x = before\n": BACKWARD}, "`before` its input?",
+        ),
     },
     "11c": {
         "the sum in place of the mean": ({" / t.size\nm[:]": "\nm[:]"}, "computed from the sum"),
