@@ -10,10 +10,11 @@
 
 PyTorch's convolutions on a CPU come from oneDNN. Both libraries get the same weights. First the
 losses of a net, or the arrays of a layer, are compared. Then the libraries are timed in turn.
-"part" is the share of the processor's peak that a library reaches. It counts the multiply-adds per
-second of convolutions and linear layers. The peak is the best rate of bench_peak.py's loop on
-registers. Other work takes time but counts as 0 operations. The part may be over 100 %, because
-minidl uses Winograd's algorithm for 3 x 3, which needs fewer multiplications than are counted.
+"part" is a library's rate, divided by the processor's peak. The rate is the number of multiply-adds
+in convolutions and linear layers, divided by the time of all work. So other work takes time but
+counts as 0 operations. The peak is the best rate of bench_peak.py's loop on registers. The part may
+be over 100 %, because minidl uses Winograd's algorithm for 3 x 3, which needs fewer multiplications
+than are counted.
 
 With one thread, times are CPU time, which a busy machine disturbs less. With two threads, times are
 wall time, which is reliable only on a quiet machine.

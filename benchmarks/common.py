@@ -114,7 +114,7 @@ def _device(only_cpu, name):
 
 
 def put(x, device):
-    """Returns a NumPy array, moved to the device."""
+    """Copies the NumPy array x to the device, and returns the copy. On the CPU, returns x."""
     from minidl.backend import to_device
 
     return to_device(x, device)

@@ -100,8 +100,8 @@ def forget(folder, step=None):
 
 
 def environment(folder, left_s=TOTAL_S):
-    """Returns the environment of a step's process, which writes all files into the folder. left_s:
-    the seconds that are left for the process."""
+    """Returns the environment variables for the process of a step. With these variables the process
+    writes all its files into the folder. left_s: the seconds that are left for the process."""
     cache, tmp = folder / "cache", folder / "tmp"
     tmp.mkdir(parents=True, exist_ok=True)
     kept = {name: str(cache / name.lower()) for name in (

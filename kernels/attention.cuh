@@ -11,7 +11,7 @@
 //   mask      (B, H, L, S), with any strides. A broadcast dimension has stride 0. So a mask that is
 //             the same for all queries has only S elements for each sequence. With -DMASK=bool, a
 //             query may use the keys whose mask is true. With -DMASK=float or -DMASK=__half, the
-//             mask is added to the scores. If a query may use no key, its lse and its o are 0.
+//             mask is added to the scores. If all keys of a query are masked, its lse and o are 0.
 //   dropout   With -DDROPOUT=1, probability (b, h, i, j) is kept if a random number of 32 bits is
 //             >= threshold = ceil(p 2^32). It is draw ((b H + h) L + i) S + j of the generator
 //             (seed, stream) at `counter`. A probability that is kept is multiplied by
@@ -103,8 +103,8 @@ struct Pairs {
 __device__ __forceinline__ float log_sum(float top, float total) {
   return total == 0 ? 0.0f : top + logf(total);
 }
-// Returns 1 / total, by which the sum of p v of a row is multiplied. If the row may use no key,
-// total is 0, and the function returns 1. For NaN it returns NaN.
+// Returns 1 / total, by which the sum of p v of a row is multiplied. If all keys of the row are
+// masked, total is 0, and the function returns 1. For NaN it returns NaN.
 __device__ __forceinline__ float inverse(float total) { return 1 / (total == 0 ? 1.0f : total); }
 
 // ---- dropout of a tile: one bit per pair, in shared memory ----

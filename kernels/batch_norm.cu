@@ -63,10 +63,10 @@ extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, c
   }
 }
 
-// v2: a block computes a channel. The block has whole warps. Neighbouring threads read neighbouring
-// elements. One loop computes both mean and variance. For this, each thread uses Welford's
-// algorithm. The formula of Chan, Golub and LeVeque joins the threads' results. The comment before
-// layer_norm_v2 in layer_norm.cu explains the method and the barriers.
+// v2: a block computes a channel. The block has a multiple of 32 threads. Neighbouring threads read
+// neighbouring elements. One loop computes both mean and variance. For this, each thread uses
+// Welford's algorithm. The formula of Chan, Golub and LeVeque joins the threads' results. The
+// comment before layer_norm_v2 in layer_norm.cu explains the method and the barriers.
 extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {

@@ -155,9 +155,9 @@ template <typename V> __device__ __forceinline__ V warp_max(V v) {
 }
 
 // Returns the sum of v over the threads of a block. Every thread gets the sum. The block must be
-// one-dimensional and have whole warps. scratch: 33 values in shared memory. Two calls of block_sum
-// or block_max may follow each other with the same scratch. Before any other use of scratch, call
-// __syncthreads().
+// one-dimensional, and its number of threads must be a multiple of 32. scratch: 33 values in shared
+// memory. Two calls of block_sum or block_max may follow each other with the same scratch. Before
+// any other use of scratch, call __syncthreads().
 //
 //     warps   [0..31] [32..63] ...     each warp sums its own lanes
 //                 \      |             lane 0 of each warp writes the warp's sum to scratch

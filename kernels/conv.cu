@@ -1,4 +1,4 @@
-// Convolution, and its gradient by the input. Both use the same kernels: the parameters of a launch
+// Convolution, and its gradient of the input. Both use the same kernels: the parameters of a launch
 // tell which pixel a thread writes and where it reads. conv.cuh explains the shapes, the formula
 // and the matrix of columns.
 //
@@ -50,7 +50,7 @@
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
-// The gradient by weight: conv_weight.cu
+// The gradient of the weight: conv_weight.cu
 #include "conv.cuh"
 
 // v1: each thread computes one output, the sum over its patch.

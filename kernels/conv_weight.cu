@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
 // This kernel is for groups that read one channel and write one channel. Such a group has U V
 // weights. A block computes the gradient of one weight, a sum over all images. Its threads take the
 // pixels in turn.
-// grid G U V, block: whole warps.
+// grid G U V. A block has a multiple of 32 threads.
 extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
   __shared__ ACC scratch[33];
   const Shape s = SHAPE_OF_ALL;

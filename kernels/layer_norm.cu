@@ -79,11 +79,11 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
   }
 }
 
-// v2: a block shares a row. The block has whole warps. Neighbouring threads read neighbouring
-// elements. One loop computes both mean and variance, so x is read twice and not three times. The
-// simple formula, mean of x^2 minus square of the mean, loses all digits if the mean is large. So
-// each thread uses Welford's algorithm for its own elements. The formula of Chan, Golub and LeVeque
-// joins the threads' results.
+// v2: a block shares a row. The block has a multiple of 32 threads. Neighbouring threads read
+// neighbouring elements. One loop computes both mean and variance, so x is read twice and not three
+// times. The simple formula, mean of x^2 minus square of the mean, loses all digits if the mean is
+// large. So each thread uses Welford's algorithm for its own elements. The formula of Chan, Golub
+// and LeVeque joins the threads' results.
 //
 // block_sum adds the numbers of all threads. Each call has two barriers, __syncthreads()
 // (common.cuh). The first barrier stands before warp 0 reads the numbers that the other warps have

@@ -57,7 +57,7 @@ extern "C" __global__ void dequantize(T* x, const signed char* q, const float* s
   }
 }
 
-// ---- a warp takes a row; blocks have whole warps ----
+// ---- one warp for each row; a block has a multiple of 32 threads ----
 
 extern "C" __global__ void absmax_warps(float* top, const T* x, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;

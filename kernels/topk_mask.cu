@@ -51,7 +51,7 @@ extern "C" __global__ void drop(T* x, float threshold, int n) {
     x[i] = from_float<T>(is_large(x[i], threshold) ? 0.0f : to_float(x[i]));
 }
 
-// ---- a warp takes a chunk; blocks have whole warps ----
+// ---- one warp for each chunk; a block has a multiple of 32 threads ----
 
 extern "C" __global__ void count_above_warps(int* counts, const T* x, float threshold, int n,
                                              int length, int n_chunks) {

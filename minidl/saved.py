@@ -150,7 +150,7 @@ def check(node):
     for x, version in node.saved_inputs:
         memory = x if type(x) is Memory else x._memory
         if memory is not None and memory.version != version:
-            what = "the result"  # correct if x is the Memory of a result
+            what = "the result"  # x is a Memory, which was noted in place of a result
             if x is not memory:
                 what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {tuple(x.shape)}"
             raise RuntimeError(

@@ -14,7 +14,7 @@
 ctx is the node itself. So an attribute that forward sets (ctx.scale = 3) can be read in backward.
 The static methods become methods that take and return arrays (function.py). Arguments that are
 arrays are wrapped into Tensors, and results are turned into arrays again. No graph is recorded
-inside of them.
+while a static method runs.
 Test: tests/test_static_forms.py
 """
 

@@ -188,7 +188,8 @@ def log2_of_safe(g):
 
 def largest_scales(table, normal, real):
     """Tries scales S to find the largest S without inf, for normally distributed gradients and for
-    the gradients of a model (`real`). Checks that a dynamic scale falls to the S of the model."""
+    the gradients of a model (`real`). Checks that a dynamic scale falls to the largest S for the
+    gradients of the model."""
     for whose, g in (("normal", normal), ("the model's", real)):
         largest = max(power for power in range(64) if fits(2.0**power * g))
         theory = log2_of_safe(g)

@@ -186,7 +186,8 @@ PRECISIONS = {
 def sixteen_bytes(args, table):
     """Counts the bytes that a step holds, by kind. Adds rows to the table.
 
-    Returns two ledgers: of a step that keeps all results, and of a step that recomputes."""
+    Returns two ledgers. The first is the ledger of a step that keeps all results. The second is the
+    ledger of a step that recomputes."""
     all_kept = [(0, N_LAYERS, False)]
     for name, (level, widths) in PRECISIONS.items():
         ledger, held, n_parameters = a_step(args, level, all_kept)

@@ -120,7 +120,8 @@ def ring_attention(t, q, k, v, order, pair_s):
 
 
 def by_hand(t, args, table):
-    """Compares the exercises' functions on the ring with one rank that has the whole text.
+    """Compares the results of the exercises' functions, on the ring, with the result of one rank
+    that has the whole text.
 
     Returns {order: an array with the number of pairs that each rank computes}."""
     n, m, heads, width = t.size, args.tokens, 2, 8

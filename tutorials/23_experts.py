@@ -103,7 +103,8 @@ def through_experts(t, x, choice, gate, kept, expert, n_experts):
 
 
 def by_hand(t, args, table):
-    """Compares the exercises' functions with one rank that has all tokens and all experts."""
+    """Compares the results of the exercises' functions with the result of one rank that has all
+    tokens and all experts."""
     n, h = t.size, 6
     n_experts = 2 * n
     rng = np.random.default_rng(0)

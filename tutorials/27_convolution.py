@@ -92,7 +92,7 @@ def weight_gradient(x, gy, kh, kw, step=64):
     """Returns gw (O, C, kh, kw) from x (N, C, H, W) and gy (N, O, oh, ow).
 
     It holds the columns of at most `step` pixels at a time."""
-    # >>> exercise 27b: the gradient by weight, a product over pixels
+    # >>> exercise 27b: the gradient of the weight, a product over pixels
     # gw[o, k] = sum over p of gy[o, p] * x.ravel()[of_tap[k] + of_pixel[p]]. The first axis of gy
     # is the image: move the axis of channels to the front, then reshape gy to (O, P). Take `step`
     # pixels p at a time. The last time there may be fewer. Read the columns of these pixels,
@@ -354,7 +354,7 @@ def main(t, args):
     wide = [a.astype(float) for a in problem(args, 4, 20)]
     say(t, "1. Three forms of one convolution, and the bytes that each holds.")
     bytes_held = forms(t, table, *wide)
-    say(t, "2. The gradient by weight, some pixels at a time.")
+    say(t, "2. The gradient of the weight, some pixels at a time.")
     by_weight(table, *wide)
     say(t, "3. The implicit product as a kernel, 8 x 8 threads a block.")
     bytes_held["implicit, a block's tiles"] = tiles(t, args, table, *problem(args, 2, 10))

@@ -140,7 +140,7 @@ def through_time(args, table):
     table.row("states, difference from minidl's RNN", apart, 0.0, "abs<1e-13")
     for name, gradient, leaf in zip(("x", "h_0", "W"), ours, leaves, strict=True):
         apart = float(np.abs(host(leaf.grad) - gradient).max())
-        table.row(f"32a: gradient by {name}, difference from minidl's RNN", apart, 0.0, "abs<1e-12")
+        table.row(f"32a: gradient of {name}, difference from minidl's RNN", apart, 0.0, "abs<1e-12")
 
 
 RADII = (0.9, 1.0, 1.1)
@@ -377,7 +377,7 @@ def draw(plt, norms, curves):
         middle.semilogy(back, curves[bias], color=colour, label=f"forget bias {bias:g}")
         gate = 1 / (1 + math.exp(-bias))
         middle.semilogy(back, gate**back, ":", color="black", linewidth=1.2)
-    middle.set(title="LSTM: gradient by the cell\nDotted: sigmoid(bias) to the power of the steps",
+    middle.set(title="LSTM: gradient of the cell\nDotted: sigmoid(bias) to the power of the steps",
                xlabel="steps back")
     middle.legend(loc="lower left")
     draw_scan(right)

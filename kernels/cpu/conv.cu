@@ -5,14 +5,14 @@
 //   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]     p: a pixel of an image
 //
 //   x, lines of channel c        panel: 64 pixels             The struct Geometry has one formula
-//   with zeros around            of each k                    for forward and for the gradient by
-//   0 0 0 0 0 0                  [ a b c d ... ]  u, v = 0 0  input. This gradient has one launch
+//   with zeros around            of each k                    for forward and for the gradient of
+//   0 0 0 0 0 0                  [ a b c d ... ]  u, v = 0 0  x. The gradient of x has one launch
 //   0 a b c d 0   -> copies ->   [ b c d 0 ... ]         0 1  for each phase (conv.cuh).
 //   0 e f g h 0                  [ e f g h ... ]         1 0
 //
-// A product for 6 outputs and 64 pixels stays in registers (product.cuh). The gradient by input
-// also needs a copy of the weights, in the order of a phase. The gradient by weight is a sum of
-// products gy panel^T. If several threads share the pixels, each of them needs its own gw.
+// A product for 6 outputs and 64 pixels stays in registers (product.cuh). The gradient of the
+// input also needs a copy of the weights, in the order of a phase. The gradient of the weight is a
+// sum of products gy panel^T. If several threads share the pixels, each of them needs its own gw.
 // In a group with one channel, as in a depthwise convolution, only one of the 6 rows of a tile has
 // work. For such groups conv_few goes pixel by pixel.
 //
@@ -197,8 +197,8 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
 constexpr int TOGETHER = 16;  // so few rows and columns of w at a time that they stay in L1
 
 // Copies the weights w to the array `to` (groups, n_rows, depth, kh, kw). A phase of the gradient
-// by input, or of a transposed convolution, needs the weights in this order. The strides of w are
-// in elements.
+// of the input, or of a transposed convolution, needs the weights in this order. The strides of w
+// are in elements.
 // grid (ceil(n_rows / TOGETHER), groups), block 1.
 extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, int depth, int kh,
                                         int kw, long long row_stride, long long depth_stride,
@@ -231,7 +231,7 @@ extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, i
   gb[blockIdx.x] = (float)total;
 }
 
-// -- the gradient by weight
+// -- the gradient of the weight
 
 // Writes the transpose of sums (n_rows, outs) to gw, which has `depth` numbers for each output.
 __forceinline__ void write_gradient(float* gw, int depth, const float* sums, int n_rows, int outs,

@@ -21,8 +21,8 @@
 //
 // A thread computes a block of `group` tiles, from one or several images. Its stack holds V, which
 // fits in the L2 cache, and the sums of a few outputs, which fit in L1. U needs additional memory:
-// 16 / 9 = 1.8 times the weights of 128 outputs. If several threads share the tiles in the gradient
-// by weight, each of them needs its own gw.
+// 16 / 9 = 1.8 times the weights of 128 outputs. If several threads share the tiles for the
+// gradient of the weight, each of them needs its own gw.
 //
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
@@ -199,7 +199,7 @@ extern "C" __global__ void winograd(float* y, const float* x, const float* u, co
   }
 }
 
-// -- the gradient by weight
+// -- the gradient of the weight
 
 // Writes m (16, group, outs): A g A^T for each tile g of the block, from gy (n_images, n_out, oh,
 // ow). The `outs` output channels begin at first_out. After the last channel there are zeros.

@@ -116,8 +116,8 @@ __forceinline__ void transpose(Vec* r) {
   exchange_rows<1>(r);
 }
 
-// Writes `to` (n_pixels, 16), which holds 16 channels of each pixel. A channel of the source begins
-// `plane` numbers after the channel before. If n_channels < 16, the missing channels are 0.
+// Writes `to` (n_pixels, 16), which holds 16 channels of each pixel. Channel c of `from` begins at
+// from[c * plane]. If n_channels < 16, the missing channels are 0.
 __noinline__ void pixels_first(float* to, const float* from, long long plane, int n_channels,
                                int n_pixels) {
   for (int c = 0; c < 16; c += LANES)

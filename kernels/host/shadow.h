@@ -1,6 +1,6 @@
 // Shadow memory stores, for every element of the arrays and of shared memory, which thread accessed
-// it last, and when. So the check form can tell whether two accesses are ordered. On a GPU, ordered
-// accesses always happen in this order.
+// it last, and when. So the check form can tell whether two accesses are ordered. If two accesses
+// are ordered, the same access comes first in every run on a GPU.
 //
 //     thread t     w s[3] ---- barrier ---- r s[4]          r: reads, w: writes
 //     clock        1              |         2
@@ -34,8 +34,8 @@ struct Cell {
   Access block_read;           // the last read of another block
 };
 
-// A piece of memory with its cells. A cell belongs to one element, because two threads may write
-// two neighbours, but not the same element.
+// A piece of memory with its cells. Each element has its own cell. Two threads may write two
+// neighbouring elements. If these elements shared a cell, the two writes would look like a race.
 struct Region {
   u64 begin, bytes;
   unsigned granule;  // bytes of a cell

@@ -335,7 +335,8 @@ def _seconds(text):
 
 
 def _macro(text):
-    """Returns (name, value) of NAME=VALUE. NAME alone has the value 1, as for a compiler."""
+    """Returns (name, value) of the text NAME=VALUE. If the text has no value, the value is 1, as
+    for a compiler's option -DNAME."""
     name, equals, value = text.partition("=")
     if not name.isidentifier():
         raise argparse.ArgumentTypeError(f"want NAME or NAME=VALUE, such as T=double, got {text!r}")
@@ -343,8 +344,8 @@ def _macro(text):
 
 
 def _number(text):
-    """Returns the number of a tutorial or exercise with two digits. '6', '06' and '06_memory' give
-    '06', and '6a' gives '06a'."""
+    """Returns the number of a tutorial or of an exercise. If the number is less than 10, a 0 comes
+    first: '6', '06' and '06_memory' give '06', and '6a' gives '06a'."""
     named = sorted((ROOT / "tutorials").glob(f"[0-9][0-9]_{text.removesuffix('.py')[3:]}.py"))
     if named and named[0].stem == text.removesuffix(".py"):
         return text[:2]

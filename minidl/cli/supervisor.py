@@ -401,7 +401,8 @@ class Supervisor:
                 self._look(now)
 
     def _judge_absent(self):
-        """Ends the run if a rank has finished without world(), and other ranks wait in world()."""
+        """Ends the run if a rank has ended its script before world(), and other ranks wait in
+        world()."""
         absent = [rank for rank in self.ranks if rank.state == "finished" and not rank.in_mpi]
         waiting = [rank.name for rank in self.left() if rank.state == "joining"]
         if absent and waiting:

@@ -34,8 +34,8 @@ _terminated = []  # has an element if SIGTERM came
 
 
 def main(grader, path, deadline, seed, life, requests, replies):
-    """Runs the guard. life: the watchdog's pipe, whose other end the grader holds. The other
-    arguments are for student.serve."""
+    """Runs the guard. life: the file descriptor of the watchdog's pipe. The grader holds the other
+    end of this pipe. The other arguments are for student.serve."""
     requests, replies, life = int(requests), int(replies), int(life)
     _end_with_parent()
     told, tell = os.pipe()  # through this pipe the keeper tells how the student's process ended

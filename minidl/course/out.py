@@ -41,7 +41,7 @@ def write(name, save):
     save: a function; save(path) writes the file. Another run may write the same file at the same
     time. So each run saves the file in its own folder, and then moves the file to out/. The file in
     out/ is always complete. If the file cannot be written, prints a message and returns None. The
-    script then continues, because it prints its table later."""
+    script then continues, so that it still prints its table."""
     path = Path("out", name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def picture(t, args, draw, *data):
     A Jupyter notebook also shows the figure below the cell.
 
     args: the script's options. With --slides and --every-language, more files are written. data:
-    the arguments of `draw` after plt, the module matplotlib.pyplot."""
+    the arguments of `draw` after plt. plt is the module matplotlib.pyplot."""
     if t.rank > 0:
         return
     if importlib.util.find_spec("matplotlib") is None:

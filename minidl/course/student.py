@@ -213,8 +213,9 @@ def serve(grader, path, deadline, seed, requests, replies):
     """Runs the student's process: loads the grader's file and the student's file, and answers
     requests.
 
-    deadline: the seconds after which the process ends. requests, replies: numbers of open files,
-    the pipes from and to the grader."""
+    deadline: the seconds after which the process ends.
+    requests: the file descriptor of the pipe from the grader.
+    replies: the file descriptor of the pipe to the grader."""
     faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack, then exits
     requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
     graders = load_grader(Path(grader), seed)
@@ -238,8 +239,8 @@ def _send(file, message):
 
 def start(*arguments):
     """Starts a new Python process, a guard (guard.py), which starts `serve` with these arguments.
-    Returns the guard's process. The last three arguments are numbers of open files: the watchdog's
-    pipe, the pipe of requests, and the pipe of replies."""
+    Returns the guard's process. The last three arguments are the file descriptors of three pipes:
+    the watchdog's pipe, the pipe of requests, and the pipe of replies."""
     command = [sys.executable, GUARD, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=arguments[-3:],
                             start_new_session=True)

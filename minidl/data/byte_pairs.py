@@ -231,7 +231,7 @@ class Tokenizer:
 
 
 class _Cache(dict):
-    """A dict {word: its ids}. Looking up a word that is missing encodes this word."""
+    """A dict {word: its ids}. If a word is not in the dict, cache[word] encodes the word."""
 
     def __init__(self, encode_word):
         self.encode_word = encode_word

@@ -2,8 +2,8 @@
 A unit is a sample, a batch, or a list of samples. `size` is the number of ranks.
 
 The plain form: minidl/plain/shuffle.py. This file adds four ways to treat the tail, which has fewer
-units than there are ranks. It also adds groups of neighbours, and ranks that have used unequal
-numbers of units.
+units than there are ranks. It can also keep neighbouring units together. After a restart it can
+deal the unused units even if the ranks have used unequal numbers of units.
 
     units         a b c d e f g h i j        the units of an epoch, in order; four ranks
     round 0       a b c d                    rank r takes units r, r + size, r + 2 size ...
@@ -15,7 +15,8 @@ numbers of units.
 
 Each rank counts the rounds that it has used. `left` returns the units that no rank has used, in
 their original order. These units can be dealt to any number of ranks. So the position of a run is a
-list. It has one entry for each number of ranks that the run has had in this epoch:
+list. At the start of an epoch the list has one entry. Each time the run goes on with another number
+of ranks in the same epoch, the list gets one more entry. An entry is
 
     [size, rounds used by rank 0, rounds used by rank 1, ...]   or
     [size, rounds]                                              if all ranks used the same number
@@ -61,9 +62,9 @@ def dealt(units, size, tail, spare=(), generator=None):
 
 
 def split(units, n_more, size):
-    """Halves the list that has the most samples, and repeats this n_more times. Returns `units`
-    with n_more additional rows, an array (n + n_more, 3). A row is (list, begin, end). Raises
-    ValueError if every list has only one sample."""
+    """Halves the list that has the most samples. Does this n_more times. Returns `units` with
+    n_more additional rows, an array (n + n_more, 3). A row is (list, begin, end). Raises ValueError
+    if every list has only one sample."""
     rows = [tuple(row) for row in units.tolist()]
     for _ in range(n_more):
         k = max(range(len(rows)), key=lambda i: rows[i][2] - rows[i][1])

@@ -66,7 +66,8 @@ class Pipe(IterableDataset):
         if not isinstance(source, str) and not deal and t.size > 1:
             raise ValueError(f"rank {t.rank}: got an open file, but only one rank can read it. "
                              "Pass deal=True. Then rank 0 reads the file, and sends each rank its "
-                             "records. Or pass a command")
+                             "records. Or pass a shell command as the source. Then each rank runs "
+                             "the command and reads its output")
         self.source, self.t, self.batch, self.parse = source, t, batch, parse
         self.deal, self.prefetch = deal, prefetch
 

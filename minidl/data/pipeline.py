@@ -26,8 +26,9 @@ filter() drops elements. batch() after filter() makes full batches from the elem
 So the ranks use unequal numbers of elements and have unequal numbers of batches (parallel.data.join
 trains on such batches).
 
-A stream is a source without [i], such as an IterableDataset. The pipeline of a stream can only have
-the stages map, filter, batch and prefetch. The stream holds its own position: the pipeline's
+A stream is a source that has no elements source[i] and can only be iterated over. An example is an
+IterableDataset. The pipeline of a stream can only have the stages map, filter, batch and prefetch.
+The stream holds its own position: the pipeline's
 state_dict() contains the stream's state_dict(). If the stream has a method used(item), the pipeline
 calls this method once for each item of a batch, just before it yields the batch. The pipeline does
 not call used(item) for an item that is only loaded ahead.
@@ -151,8 +152,9 @@ class Pipeline:
 
     def _stage(self, fn, *args):
         if self.is_stream:
-            raise TypeError(f"{fn.__name__}: {type(self.source).__name__} is a stream, without "
-                            "[i]. For a stream use only map, filter, batch and prefetch")
+            raise TypeError(f"{fn.__name__}: {type(self.source).__name__} is a stream, so it has "
+                            "no elements source[i]. For a stream use only map, filter, batch and "
+                            "prefetch")
         new = copy.copy(self)
         new._stages = [*self._stages, (fn, args)]
         return new

@@ -169,7 +169,7 @@ def _special(added, path):
         name, i = (token.get("content"), token.get("id")) if isinstance(token, dict) else (0, 0)
         if not isinstance(name, str) or not name or not _is_id(i):
             raise ValueError(f"{path}: added_tokens[{n}] is {_short(token)}; want an object with "
-                             "content, which is a name, and id, which is a whole number from 0 on")
+                             "the keys 'content' (a name) and 'id' (a whole number from 0 on)")
         unlike = [flag for flag in ("lstrip", "rstrip", "single_word") if token.get(flag)]
         if token.get("special") is not True or unlike:
             raise ValueError(f"{path}: added_tokens[{n}], {name!r}, "

@@ -244,8 +244,8 @@ class Plan:
             if type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype:
                 refuse_gpu("plan", None, x)
                 got = f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__
-                raise TypeError(f"plan: input {value.name} is {got}; this plan is for "
-                                f"{value.type} in NumPy. For another shape or dtype, trace and "
+                raise TypeError(f"plan: input {value.name} is {got}; this plan wants a NumPy "
+                                f"array {value.type}. For another shape or dtype, trace and "
                                 "compile another plan")
             if self._direct[value]:
                 if x.flags.c_contiguous and x.flags.aligned:

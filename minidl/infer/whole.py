@@ -115,8 +115,8 @@ def _quantize(low, q, x, range_, m, k, wide):
 
 
 def _product_int8(low, node, q, w, packed, wide, range_, parts):
-    """Adds the launch that multiplies q (m, wide) by the transposed w (n, k). packed: the array
-    that by_four made of w."""
+    """Adds the launch that multiplies q by the transposed w (n, k). q has the shape (m, wide): each
+    row has k numbers, padded to `wide` numbers. packed: the array that by_four made of w."""
     n, k = w.shape
     first = "(float)(sum - ((int)scale[1] - SHIFT) * w_sum[col]) * (scale[0] * w_scale[col])"
     args = [("const unsigned char* q", q), ("const signed char* w", packed),

@@ -26,9 +26,9 @@ use it:
     compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3 ...              wait i1 | backward 1
     copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0
 
-With NumPy, host and device are the same memory. The copies are made, but no memory is saved. With
-`bytes_per_s` each copy takes bytes / bytes_per_s seconds, one copy after another. This shows
-whether computation hides the copies.
+With NumPy, host and device are the same memory. The copies are made, but no memory is saved.
+`bytes_per_s` simulates a slow link between device and host. The link makes only one copy at a time,
+and a copy takes bytes / bytes_per_s seconds. This shows whether computation hides the copies.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 6.1 (activations to the CPU).
 Test: tests/memory/test_offload.py, test_offload_gpu.py
 """

@@ -80,7 +80,7 @@ def owners(out, gy, index, first, size):
     number of elements in one load of 16 bytes."""
     n, width = gy.shape
     name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
-    # A block has whole warps, and each warp has at least one column to add.
+    # A block has a multiple of 32 threads, and each warp has at least one column to add.
     block = min(BLOCK, -(-width // (32 * size)) * 32)
     kernel = dispatch.kernel(FILE, name, gy.dtype, ACC=dispatch.C_TYPES[out.dtype])
     kernel((-(-width // (size * block)), min(n, 65535)), block, (out, gy, index, first, n, width))

@@ -94,8 +94,8 @@ def arrays_kept(index, parts):
 
 
 def steps(x, parts, op="x[index]"):
-    """Divides the index `parts` of x into one or two indices. Returns these indices as a tuple. Two
-    indices are used one after the other: x[index] = x[first][second].
+    """Divides `parts`, an index into x, into one or two indices. Returns these indices as a tuple.
+    Two indices are used one after the other: x[index] = x[first][second].
 
         x[0, :, [2, 1], None]      first (0, :, :, None)     a view: numbers, slices, None
                                    second (:, [2, 1], :)     arrays and slices only

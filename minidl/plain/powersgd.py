@@ -8,21 +8,22 @@
     every rank uses P Q' as the mean gradient. It keeps the missing part of its A for the next
     step: owed = A - P P' A
 
-P Q' is P P' (the sum of all A). No other combination of P's columns is nearer to the sum, because
-the columns are orthonormal. One such step turns P towards the r columns
-from which the sum can be rebuilt best: this is the power method. Gradients change slowly, and the
-next step begins with this Q, so one step is enough each time. The part of A that P cannot rebuild
-is not lost: the rank adds it to its next gradient ("error feedback").
+Let S be the sum of the A of all ranks. Then P Q' = P P' S. No other combination of P's columns is
+nearer to S, because the columns of P are orthonormal. Another P may have columns that come nearer
+to S. With an unchanged S, each step gives a better P, and many steps give the best P. This is the
+power method. Gradients change slowly, so S changes slowly, too. Each step begins with the Q of the
+last step, so one pair of products in a step is enough. The part of A that P cannot rebuild is not
+lost: the rank adds it to its next gradient ("error feedback").
 
-Both products are linear in A. So the sum of all ranks' products is the product with the sum of all
-A, and an all-reduce can add the products. The two all-reduces add r (n + m) numbers instead of n m.
-For a matrix of 768 x 768 and r = 4 this is 1/96 of the numbers.
+Each rank computes the products A Q_old and A' P of its own A. The sum of all A Q_old is S Q_old,
+and the sum of all A' P is S' P. So an all-reduce can add the products. The two all-reduces add
+r (n + m) numbers instead of n m. For a matrix of 768 x 768 and r = 4 this is 1/96 of the numbers.
 
 Paper: Vogels, Karimireddy & Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for
 Distributed Optimization", 2019. This page is the plain version. The real one,
-minidl/parallel/data/powersgd.py, adds: all matrices of a model in two messages, vectors and small
-matrices that are sent whole, the transpose of a matrix with more rows than columns, whole gradients
-in the first steps, and snapshots of `owed`.
+minidl/parallel/data/powersgd.py, adds: all matrices of a model in two messages; vectors and small
+matrices that are sent whole; matrices with more rows than columns, which are transposed first;
+whole gradients in place of P and Q in the first steps; and snapshots that save `owed`.
 """
 
 import numpy as np

@@ -169,8 +169,8 @@ class Profile:
         lane.add(("user", name, start, self.clock(), lane.module, None))
 
     def input(self, batches) -> Iterator[Any]:
-        """Yields the batches unchanged. The wait for a batch counts as input, as for the loaders of
-        minidl.data."""
+        """Yields the batches unchanged. The report adds the time of each wait for a batch to its
+        row "input". The waits for the loaders of minidl.data are in this row, too."""
         return instrument.timed_input(iter(batches))
 
     def number(self, key):
@@ -210,9 +210,11 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
                  all records. If None, only this rank is recorded
     memory       if True, the memory of every array is recorded, too, by kind (memory/ledger.py).
                  This costs some 10 us for each operator
-    synchronize  if True, the host waits for the GPU after every operator. If False, the time of a
-                 GPU is in the row where Python happens to wait for the GPU
-    clock        a function that returns seconds. Tests pass a wrong clock"""
+    synchronize  if True, the host waits for the GPU after every operator, so the report adds the
+                 wait to the row of this operator ("forward" or "backward"). If False, the report
+                 adds the wait to the row in which the host waits, which may be the row of later
+                 work
+    clock        a function that returns the time in seconds"""
     p = Profile(t, clock, synchronize)
     if t is not None:
         own = t.subgroup(range(t.size))  # its messages do not mix with the program's messages

@@ -61,7 +61,7 @@ def test_a_change_of_the_model_is_noticed(change, message):
 
 
 @pytest.mark.parametrize("x, message", [
-    (array(6, 4), "input x is float32\\[6, 4\\]; this plan is for float32\\[5, 4\\]"),
+    (array(6, 4), "input x is float32\\[6, 4\\]; this plan wants a NumPy array float32\\[5, 4\\]"),
     (array(5, 4).astype(np.float64), "is float64\\[5, 4\\]"), ([1.0], "is list")])
 def test_other_inputs_are_refused(x, message):
     _, _, plan = small()

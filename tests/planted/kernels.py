@@ -207,7 +207,7 @@ BUGS = [
         "slice(p.tap, None, p.tap_step)", "slice(p.tap, p.tap + p.n_taps)",
         "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
     Bug(
-        "the gradient by the input meets the taps in forward's order",
+        "the gradient of the input meets the taps in forward's order",
         "minidl/ops/conv_kernel.py", "by_input",
         "taps[..., ::-1, ::-1]", "taps",
         "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
@@ -272,7 +272,7 @@ BUGS = [
         "min(PANEL, n_pixels - i * PANEL), c > 0);", "min(PANEL, n_pixels - i * PANEL), false);",
         "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
     Bug(
-        "the gradient by a convolution's weight forgets all parts but one",
+        "the gradient of a convolution's weight forgets all parts but one",
         "minidl/ops/conv_cpu.py", "_sum",
         "np.add.reduce(parts, axis=0, out=gw.reshape(-1))", "gw.reshape(-1)[:] = parts[0]",
         "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
@@ -287,7 +287,7 @@ BUGS = [
         "zero(gradients + rows * lines.pitch, VECS * LANES);", "",
         "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
     Bug(
-        "Winograd's filters are not turned for the gradient by the input",
+        "Winograd's filters are not turned for the gradient of the input",
         "kernels/cpu/conv_winograd.cu", "winograd_weights",
         "g[turned ? 8 - i : i][d]", "g[i][d]",
         "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),

@@ -39,7 +39,7 @@ BUGS = [
         "(0 <= read) & (read < size)", "read < size",
         "tests/benchmarks/test_conv_nets.py::test_products_with_padding_do_not_count"),
     Bug(
-        "the gradient by weight leaves the last pixels out",
+        "the gradient of the weight leaves the last pixels out",
         "tutorials/27_convolution.py", "weight_gradient",
         "range(0, len(of_pixel), step)", "range(0, len(of_pixel) - step, step)",
         "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),

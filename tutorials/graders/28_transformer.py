@@ -75,7 +75,7 @@ def grade_28a(student):
             if not same:
                 raise Wrong(f"{what}: {name} was changed. Make a new array, because other code "
                             "still needs the old one")
-        yield f"{what}: y, and the gradient by x"
+        yield f"{what}: y, and the gradient of x"
 
 
 def _check_array(got, like, name):

@@ -31,20 +31,20 @@ def one_step(module, n, size):
 
 
 def grade_32a(student):
-    """step_back: the gradients by x and by h_{t-1}, and the sum in gw."""
+    """step_back: the gradients of x and of h_{t-1}, and the sum in gw."""
     for n, size in SHAPES:
         what = f"N = {n}, H = {size}"
         result, gw, changed = student.run(one_step, n, size)
         if changed:
             raise Wrong(f"{what}: {', '.join(changed)} was changed; it belongs to the caller")
         if not isinstance(result, (tuple, list)) or len(result) != 2:
-            raise Wrong(f"{what}: wanted two arrays, the gradients by x_t and by h_{{t-1}}; got "
+            raise Wrong(f"{what}: wanted two arrays, the gradients of x_t and of h_{{t-1}}; got "
                         f"{kind_of(result)}")
         for name, part in zip(("x_t", "h_{t-1}"), result, strict=True):
             if np.shape(part) != (n, size):
-                raise Wrong(f"{what}: the gradient by {name} should have the shape {(n, size)}, "
+                raise Wrong(f"{what}: the gradient of {name} should have the shape {(n, size)}, "
                             f"got {kind_of(part)}")
-            _check_dtype(f"{what}: the gradient by {name}", part)
+            _check_dtype(f"{what}: the gradient of {name}", part)
         _check_step(what, *(np.asarray(part) for part in result), gw, *inputs(n, size))
         yield what
 
@@ -66,11 +66,11 @@ def _check_step(what, gx, gb, gw, gh, h, before, w, old):
             ("the slope is 1 - h^2: this is the slope of sigmoid", gh * h * (1 - h)),
             ("take the slope at h_t, not at h_{t-1}", gh * (1 - before**2)),
             ("the sign is wrong: the gradient is gh (1 - h^2)", -want),
-            ("these are the gradients by h_{t-1} and by x_t: x_t comes first", want @ w),
+            ("these are the gradients of h_{t-1} and of x_t: x_t comes first", want @ w),
         ):
             if _close(gx, other):
-                raise Wrong(f"{what}: the gradient by x_t is wrong: {hint}")
-        raise Wrong(f"{what}: the gradient by x_t is off by {np.abs(gx - want).max():.3g}")
+                raise Wrong(f"{what}: the gradient of x_t is wrong: {hint}")
+        raise Wrong(f"{what}: the gradient of x_t is off by {np.abs(gx - want).max():.3g}")
     if not _close(gw, old + want.T @ before):
         for hint, other in (
             ("gw did not change: add to it in place, gw += ..., because gw = gw + ... makes a new "
@@ -97,8 +97,8 @@ def _check_step(what, gx, gb, gw, gh, h, before, w, old):
             ("the slope is in it twice: take gx @ w", want * slope @ w),
         ):
             if _close(gb, other):
-                raise Wrong(f"{what}: the gradient by h_{{t-1}} is wrong: {hint}")
-        raise Wrong(f"{what}: the gradient by h_{{t-1}} is off by "
+                raise Wrong(f"{what}: the gradient of h_{{t-1}} is wrong: {hint}")
+        raise Wrong(f"{what}: the gradient of h_{{t-1}} is off by "
                     f"{np.abs(gb - want @ w).max():.3g}")
 
 

@@ -105,7 +105,8 @@ class Book:
 class Lookout:
     """The two threads of one process. All ranks of t must make a Lookout.
 
-    deadline_s: the longest wait for a rank that computes, in seconds. If None, there is no limit.
+    deadline_s: if a rank has waited this number of seconds for a rank that still computes, the run
+    ends. If None, there is no limit.
     watches: the set of the Watches that use this lookout. When the set is empty, the threads end.
     None means that the set does not exist yet."""
 

@@ -56,10 +56,10 @@ class Watch(Wrapper):
 
     All ranks must make a Watch at the same time.
 
-    deadline_s: under MPI, the longest time in seconds that a rank may wait for another rank that
-    computes. If None, there is no limit. A deadlock always ends the run at once. lookout, name:
-    only for a subgroup. lookout is the lookout of the parent group. name is a text that is equal on
-    all members of the subgroup."""
+    deadline_s: only for MPI. If a rank has waited deadline_s seconds for another rank, and the
+    other rank still computes, the run ends. If deadline_s is None, there is no limit. A deadlock
+    always ends the run at once. lookout, name: only for a subgroup. lookout is the lookout of the
+    parent group. name is a text that is equal on all members of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
         if isinstance(t, Watch):  # `world()` may return a Watch: the new Watch replaces it

@@ -242,7 +242,7 @@ class Receive(Request):
         self.data = self.arrival = self.waiter = None
 
     def match(self, message):
-        """Takes the message for this receive. The message may still be on its way."""
+        """Gives the message to this Receive. The message may still be on its way."""
         self.data, self.arrival, rendezvous = message
         if rendezvous is not None:
             self.arrival = rendezvous.matched(self.posted_at)

@@ -234,7 +234,8 @@ def own_folder(why):
     """Makes a temporary folder for this process and returns it. The folder of the first call is in
     TMPDIR, or in memory if TMPDIR has no space. The folder of the second call is in memory. Raises
     NoSpace if no folder can be made.
-    why: the reason, for the warning of the first call."""
+    why: a text that tells why the cache folder cannot be used. The first call shows it in a
+    warning."""
     if not _made:
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "

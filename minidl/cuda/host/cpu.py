@@ -51,7 +51,8 @@ class CpuKernel:
     """One compiled kernel.
 
     form:     'flat' or 'fibre'.
-    plain:    the launcher of the kernel's unedited copy, or None. Only the flat form has one.
+    plain:    the launcher of a copy of the kernel without the edits of flat.py, or None. Only the
+              flat form has this launcher.
     shuffles: True if the kernel has warp shuffles.
     tried:    True if selfcheck.py does not need to try the kernel again."""
 

@@ -58,7 +58,7 @@ class Plan:
     bound: str | None = None  # the end of the loop: C text with the kernel's parameters, or None
     whole: bool = False  # True for a grid-stride loop, which covers 0..bound for any grid
     simd: bool = False
-    has_copy: bool = False  # the C++ also has an unedited copy of the kernel, for selfcheck.py
+    has_copy: bool = False  # the C++ also has a copy of the kernel without edits, for selfcheck.py
 
 
 def plan(source, name):

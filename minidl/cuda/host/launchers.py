@@ -120,9 +120,9 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
 
 
 def plain(name, number, arguments):
-    """Returns the C++ code of a launcher for an unedited copy of the kernel. The launcher is
-    exported, and runs one thread after the other. selfcheck.py compares the flat form, which edits
-    the kernel's source, with this copy."""
+    """Returns the C++ code of a launcher for a copy of the kernel without the edits of flat.py. The
+    launcher is exported, and runs one thread after the other. selfcheck.py compares the flat form,
+    which has the edits, with this copy."""
     return f"""
 static void minidl_plain_{number}(const MinidlLaunch* L, long long begin, long long end) {{
   const dim3 grid(L->grid[0], L->grid[1], L->grid[2]), block(L->block[0], L->block[1], L->block[2]);

@@ -9,8 +9,9 @@ numbers as operands, and makes one kernel for each chain.
 
 The code generator of @minidl.fuse writes the kernel. A line joins the chain that reads its result.
 Two conditions must be true: no other line reads this result, and the result has the chain's shape.
-If the shapes differ, the chain computes the same element several times. This takes longer than
-writing the result and reading it. A chain reads a broadcast operand through strides of 0.
+Without the second condition, the chain would compute the same element several times. This would
+take longer than writing the result and reading it. A chain reads a broadcast operand through
+strides of 0.
 Test: tests/infer/passes/test_chain.py
 """
 

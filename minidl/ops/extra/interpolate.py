@@ -61,8 +61,10 @@ def positions(n, n_out, scale, align_corners):
 
 
 def linear_weights(n, n_out, scale, align_corners):
-    """Returns a matrix (n_out, n). Row i has the weights of the two input places around position i.
-    If the position is outside of the input, only the first or the last input place has a weight."""
+    """Returns a matrix (n_out, n). Row i belongs to output place i. Output place i has a position
+    in the input (`positions`), and row i has the weights of the two input places around this
+    position. If the position is outside of the input, only the first or the last input place has a
+    weight."""
     at = np.clip(positions(n, n_out, scale, align_corners), 0, None)
     low = np.minimum(np.floor(at).astype(int), n - 1)
     high = np.minimum(low + 1, n - 1)
@@ -74,8 +76,9 @@ def linear_weights(n, n_out, scale, align_corners):
 
 
 def cubic_weights(n, n_out, scale, align_corners, a=-0.75):
-    """Returns a matrix (n_out, n). Row i has the weights of the four input places around position
-    i. A place outside of the input counts as the first or the last input place."""
+    """Returns a matrix (n_out, n). Row i belongs to output place i. Output place i has a position
+    in the input (`positions`), and row i has the weights of the four input places around this
+    position. A place outside of the input counts as the first or the last input place."""
     at = positions(n, n_out, scale, align_corners)
     low = np.floor(at).astype(int)
     rows = np.zeros((n_out, n))

@@ -225,9 +225,10 @@ class DataParallel(Module):
             broadcast_state(self.t, list(self.module.buffers()))
 
     def bytes_sent(self, n_backwards: int = 1) -> int:
-        """Returns the number of bytes that this rank sends around a ring in one step. n_backwards:
-        how many backwards of the step send gradients. Counts gradients, headers, and the weights of
-        a ZeRO stage. Does not count buffers, gradient norms, or the check for skipped steps."""
+        """Returns the number of bytes that this rank sends around a ring in one step. Counts
+        gradients, headers, and the weights of a ZeRO stage. Does not count buffers, gradient norms,
+        or the check for skipped steps. n_backwards: the number of backward passes in the step that
+        send gradients."""
         ahead = header.bytes_sent(len(self.reducer.params), self.t.size, self.t.rank)
         return n_backwards * ahead + sum(b.bytes_sent(self.t, n_backwards)
                                          for b in self.reducer.buckets)

@@ -104,9 +104,11 @@ def gather(t, x, dim, length=None):
 
 
 def all_gather(t, x, dim, length=None):
-    """Returns all ranks' x joined along dim (sends (n-1)/n K bytes). Each rank computes its own
-    result from this array. Backward is a reduce-scatter of the gradients ((n-1)/n K bytes). length:
-    as for `gather`."""
+    """Returns all ranks' x joined along dim (sends (n-1)/n K bytes). Backward sums the gradients of
+    the joined array over the ranks, by a reduce-scatter ((n-1)/n K bytes).
+
+    Use all_gather if each rank then computes its own result from the joined array. length: as for
+    `gather`."""
     return Pair.apply(x, name="all_gather", there=lambda x: join(t, x, dim, length),
                       back=lambda g: sum_block(t, g, dim))
 
@@ -201,8 +203,8 @@ def transposed(t, x, split, join, length=None):
     if uneven:
         raise ValueError(f"rank {t.rank}: all_to_all wants a size of dimension {split} that is "
                          f"divisible by the {n} ranks; got {x.shape[split]} (shape "
-                         f"{tuple(x.shape)}). For an uneven size, pass length=, the size of "
-                         f"dimension {join} on all ranks together")
+                         f"{tuple(x.shape)}). For such a size, pass `length`: the sum of the sizes "
+                         f"of dimension {join} of all ranks' x")
     return xp.concatenate(list(exchange.all_to_all(t, xp.stack(xp.split(x, n, split)))), join)
 
 

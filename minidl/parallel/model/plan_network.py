@@ -56,9 +56,9 @@ class Network:
             alike = n % size == 0 and self.node == tuple(r // size for r in range(n))
             self.node = size if alike else None
         if self.node is None or n % self.node and self.node < n or links.pairs:
-            raise ValueError(f"a plan for {n} ranks wants nodes with the same number of "
-                             "consecutive ranks, and no links for single pairs of ranks; got "
-                             "another network. For any network use comm.grid.traffic")
+            raise ValueError(f"a plan for {n} ranks wants nodes of equal size with consecutive "
+                             "ranks, and no pair of ranks with its own link; got another network. "
+                             "For any network use comm.grid.traffic")
         self.node = min(self.node, n)
 
     def way(self, stride, size):

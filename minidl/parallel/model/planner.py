@@ -22,11 +22,11 @@ memory, and replicas on the other ranks. If a text is too long for a rank, conte
 first.
 
 Gradients of dense weights (all weights except experts) are averaged over dp, ep and cp. Gradients
-of experts are averaged over dp and cp. ZeRO cuts the states of dense weights. For a model with
-experts tp must be 1, because `parallelize` has no plan for experts. `Pipeline` does not allow stage
-3 of ZeRO, so pp is 1 for this stage. With stages 1 and 2 of ZeRO, two stages of a pipeline must not
-share a weight. So the output layer has its own weight. plan_text.py prints which plan wins, and
-why.
+of experts are averaged over dp and cp. ZeRO cuts the states of dense weights. If the model has
+experts, tp must be 1, because `parallelize` has no plan for experts. `Pipeline` does not allow
+stage 3 of ZeRO, so pp is 1 for this stage. With stages 1 and 2 of ZeRO, two stages of a pipeline
+must not share a weight. So with pp above 1, the output layer does not share the weight of the
+embedding: it has its own weight. plan_text.py prints which plan wins, and why.
 
     task = Task(64, links_text.parse("nodes=8,intra=2Tbit,2us,inter=200Gbit,10us", 64), 16e9)
     print(text(task, plans(task)))

@@ -265,8 +265,8 @@ class Tables:
         return found
 
     def load_rows(self, rows):
-        """Takes this server's rows from the rows of all servers. The number of servers that saved
-        these rows can be different."""
+        """Takes this server's rows from `rows`, the saved rows of all servers. The run that saved
+        these rows may have had another number of servers than this run."""
         def mine(ids):
             owner = mixed(ids) % np.uint64(max(self.n_servers, 1))
             return owner == np.uint64(self.t.rank)
