@@ -388,9 +388,7 @@ def unique(
     input: Tensor | ndarray, sorted: bool = True, return_inverse: bool = False,
     return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """Returns the different values in order, or the different slices along `dim`.
-    return_inverse: if True, also returns for each element of the input its index among the
-    different values. return_counts: if True, also returns how many times each value occurs."""
+    """Returns the different values in order."""
 
 
 # minidl/ops/extra/sort.py

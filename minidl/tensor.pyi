@@ -30,7 +30,7 @@ class Handle:
     def remove(self) -> None: ...
     __call__ = remove
 class LeafHook:
-    """Has three methods, which are called at three moments of a leaf's gradient."""
+    """A hook on the gradient of a leaf."""
     def change(self, gradient: Tensor | ndarray) -> Any:
         """Backward calls change() when the gradient is complete."""
     def gradient_ready(self, leaf: Any) -> Any:
@@ -561,9 +561,7 @@ class Tensor:
         self, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False,
         dim: _int | None = None
     ) -> Any:
-        """Returns the different values in order, or the different slices along `dim`.
-        return_inverse: if True, also returns for each element of the input its index among the
-        different values. return_counts: if True, also returns how many times each value occurs."""
+        """Returns the different values in order."""
 
 
     # minidl/ops/extra/sort.py

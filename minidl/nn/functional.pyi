@@ -26,8 +26,8 @@ def scaled_dot_product_attention(
     attn_mask: Tensor | ndarray | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """softmax(scale * query @ key.T + mask) @ value. query (..., L, E), key (..., S, E), value
-    (..., S, Ev) -> (..., L, Ev)."""
+    """Returns softmax(scale * query @ key.T + mask) @ value. query (..., L, E), key (..., S,
+    E), value (..., S, Ev) -> (..., L, Ev)."""
 def self_attention(
     qkv: Tensor | ndarray, n_heads: int, is_causal: bool = False, dropout_p: float = 0.0, *,
     attn_mask: Tensor | ndarray | None = None, generator: Generator | None = None
@@ -67,8 +67,8 @@ def cross_entropy(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, ignore_index: int = -100, reduction: str = 'mean', label_smoothing: float = 0.0
 ) -> Tensor:
-    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), where C is the
-    number of classes."""
+    """Returns -log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), where C is
+    the number of classes."""
 def nll_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, ignore_index: int = -100, reduction: str = 'mean'
