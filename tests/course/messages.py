@@ -26,6 +26,8 @@ NOT_SHOWN = re.compile(
     r"|if __name__|^minidl check$|^`minidl class DIR"
     r"|^column (GFLOP/s|GB/s|MB|-)$|^Compiling entry|^n_rows n_epochs|^kernel arch|^what region"
     r"|^requests lanes|^arch threads|^gpu blocks|^\{0\} = np.ones"
+    r"|^is of no use$|^the field \{0\} of a|^unknown message \{0\}|^the message \{0\} (has|came)"
+    r"|^(array is|only) 0-dim|^zero-dim|^mpi4py mpich|^# Colab|^\{0\}from \{1\}|^\{0\} = np.zeros"
     r"|^t is 1$|^MPI$|^CuPy$|^AdamW$|^O2$")
 
 
