@@ -317,6 +317,16 @@ BUGS = [
         'verdict == "passed"', 'verdict != "not graded"',
         "tests/course/test_report.py::test_points_are_those_of_the_course_all_or_none"),
     Bug(
+        "after an endless loop the next exercise has no process",
+        "minidl/course/grade.py", "grade",
+        "student.restart()", "pass",
+        "tests/course/test_exercise.py::test_an_endless_loop_is_stopped_and_its_line_shown"),
+    Bug(
+        "the table of a class does not name what was not graded",
+        "minidl/course/report.py", "_graded",
+        'if r.verdict == "not graded"', 'if r.verdict == "FAILED"',
+        "tests/course/test_report.py::test_a_class_is_a_line_for_each_folder"),
+    Bug(
         "what a student's code began in a session of its own goes on",
         "minidl/course/guard.py", "_end_the_rest",
         "os.kill(pid, signal.SIGKILL)", "pass",
