@@ -75,60 +75,42 @@ def in_order(keys):
 
 def cached_attention(low, node):
     """Adds the launches of a CachedAttention line. Returns False if the line must run as an eager
-    op."""
+    op. The kernels call the functions of kernels/cpu/infer_cache.cuh. A launch has a block for each
+    head of keys of each text."""
     qkv, position, keys, values, angles = node.inputs
-    (n_batch, length, width), h, kv = qkv.shape, *map(node.attributes.get, ("n_heads", "n_kv"))
-    e, context, group = width // (h + 2 * kv), values.shape[2], h // kv
+    n_batch, length, width = qkv.shape
+    h, kv = node.attributes["n_heads"], node.attributes["n_kv"]
+    e, context = width // (h + 2 * kv), values.shape[2]
     first = position.array is None or position.array[0]
     if length > 1 and (position.array is None or first != 0):
         return False
-    if angles is None and group > 1:
+    if angles is None and h > kv:
         return False
     qkv = low.contiguous(qkv)
     args = [("float* keys", keys.array), ("float* values", values.array)]
-    text = [f"  const long long row = blockIdx.y, head = row * {kv} + blockIdx.x;",
-            f"  keys += head * {keys.shape[2] * e * 16};", f"  values += head * {e * context};"]
+    text = (f"  keys += blockIdx.y * {math.prod(keys.shape[1:])}LL;\n"
+            f"  values += blockIdx.y * {math.prod(values.shape[1:])}LL;\n")
     if length > 1:
-        qkv = qkv if angles is None else whole_heads(low, qkv, angles, h, kv)
-        text += [f"  const float* k = qkv + row * {length * 3 * h * e} + {h * e}"
-                 f" + blockIdx.x * {group * e};",
-                 f"  for (int t = 0; t < {length}; ++t, k += {3 * h * e})",
-                 f"    remember<{e}>(keys, values, k, k + {h * e}, t);"]
-        low.add("remember", [], "\n".join(text), [*args, ("const float* qkv", qkv)], (kv, n_batch))
+        if angles is not None:
+            qkv = whole_heads(low, qkv, angles, h, kv)
+        text += (f"  qkv += blockIdx.y * {length * 3 * h * e}LL;\n"
+                 f"  remember_text<{h}, {kv}, {e}, {context}>(qkv, keys, values, blockIdx.x, "
+                 f"{length});")
+        low.add("remember", [], text, [*args, ("const float* qkv", qkv)], (kv, n_batch))
         attend = Node("self_attention", SelfAttention, [qkv],
                       dict(n_heads=h, is_causal=True, dropout_p=0.0), node.outputs)
         return lower.self_attention(low, attend)
-    q = "q"
-    text += [f"  const float* q = qkv + row * {width} + blockIdx.x * {group * e};",
-             f"  const float* k = qkv + row * {width} + {h * e} + blockIdx.x * {e};",
-             f"  const float* v = k + {kv * e};", "  const int at = *position;",
-             f"  out += head * {group * e};"]
+    turned_by = "nullptr"
     if angles is not None:
-        q = "turned"
-        text += [turn(e), f"  float turned[{e}];", f"  turn(turned, k, angles + at * {e});",
-                 "  k = turned;"]
+        turned_by = f"angles + *position * {e}"
         args.append(("const float* angles", angles.array))
-    text += [f"  remember<{e}>(keys, values, k, v, at);",
-             f"  for (int j = 0; j < {group}; ++j, q += {e}, out += {e}) {{",
-             *([f"    turn(turned, q, angles + at * {e});"] if angles is not None else []),
-             f"    attend<{e}, {context}>(out, {q}, keys, values, at + 1,",
-             f"        {1 / math.sqrt(e)!r}f);", "  }"]
+    text += (f"  out += blockIdx.y * {h * e}LL;\n"
+             f"  qkv += blockIdx.y * {width}LL;\n"
+             f"  attend_token<{h}, {kv}, {e}, {context}>(out, qkv, keys, values, {turned_by},\n"
+             f"      blockIdx.x, *position, {1 / math.sqrt(e)!r}f);")
     args += [("const float* qkv", qkv), ("const long long* position", position),
              ("float* out", low.own(node.output))]
-    return low.add(node.op, [node.output], "\n".join(text), args, (kv, n_batch))
-
-
-def turn(e):
-    """Returns the C text of a function turn(y, x, c). The function rotates the vector x of e
-    numbers, and writes the result to y. c holds e / 2 cosines, then e / 2 sines."""
-    n = e // 2
-    return f"""  const auto turn = [](float* y, const float* x, const float* c) {{
-    SIMD for (int i = 0; i < {n}; ++i) {{
-      const float a = x[i], b = x[i + {n}];
-      y[i] = a * c[i] - b * c[i + {n}];
-      y[i + {n}] = b * c[i] + a * c[i + {n}];
-    }}
-  }};"""
+    return low.add(node.op, [node.output], text, args, (kv, n_batch))
 
 
 def whole_heads(low, qkv, angles, h, kv):
@@ -138,15 +120,11 @@ def whole_heads(low, qkv, angles, h, kv):
     that shares it."""
     n_batch, length, width = qkv.shape
     e = width // (h + 2 * kv)
-    text = [turn(e), f"  const float* x = qkv + (blockIdx.y * {length}LL + blockIdx.x) * {width};",
-            f"  const float* c = angles + blockIdx.x * {e};",
-            f"  out += (blockIdx.y * {length}LL + blockIdx.x) * {3 * h * e};",
-            f"  for (int j = 0; j < {h}; ++j, out += {e}) {{",
-            f"    const float *k = x + ({h} + j / {h // kv}) * {e}, *v = k + {kv * e};",
-            f"    turn(out, x + j * {e}, c);", f"    turn(out + {h * e}, k, c);",
-            f"    SIMD for (int i = 0; i < {e}; ++i) out[{2 * h * e} + i] = v[i];", "  }"]
+    text = (f"  const long long token = blockIdx.y * {length}LL + blockIdx.x;\n"
+            f"  whole_heads<{h}, {kv}, {e}>(out + token * {3 * h * e}, qkv + token * {width},\n"
+            f"      angles + blockIdx.x * {e});")
     out = low.own(Value((n_batch, length, 3 * h * e), np.float32))
-    low.add("whole_heads", [out], "\n".join(text), [
+    low.add("whole_heads", [out], text, [
         ("float* out", out), ("const float* qkv", qkv), ("const float* angles", angles.array)],
         (length, n_batch))
     return out

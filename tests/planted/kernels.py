@@ -158,9 +158,14 @@ BUGS = [
         "tests/cuda/test_index_check.py::test_the_kernel_makes_indices_safe_and_notes_one"),
     Bug(
         "the vectors of a row of values that make no four are left out",
-        "kernels/cpu/infer.cuh", "attend",
+        "kernels/cpu/infer_cache.cuh", "attend",
         "if (REST)", "if (false)",
         "tests/infer/test_decoder.py::test_heads_of_any_width_look_at_more_than_a_block_of_keys"),
+    Bug(
+        "heads of queries that share a key are all the same head",
+        "kernels/cpu/infer_cache.cuh", "attend_token",
+        "qkv + j * E;", "qkv + head * GROUP * E;",
+        "tests/infer/test_decoder.py::test_every_position_equals_the_whole_text_computed_anew"),
     Bug(
         "what x had too much of in 4 bits stays",
         "kernels/cpu/infer_int8.cuh", "weights_rows",
