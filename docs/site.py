@@ -389,7 +389,7 @@ def _gallery(made, root, folder, language):
 
 
 def _tutorials(root):
-    made = {}
+    made, exercises = {}, exercise.tutorials(root)
     for file in _scripts(root):
         text, name = _read(file), short(file)
         title, _, story = ast.get_docstring(ast.parse(text)).partition("\n")
@@ -405,9 +405,9 @@ def _tutorials(root):
         else:
             parts.append(f"Run it, then `make docs` again, for its picture and its table here:\n"
                          f"`minidl run -n 4 tutorials/{file.name}`.\n")
-        if name.isdigit() and name in (found := exercise.tutorials(root)):
+        if name in exercises:
             parts.append("## Exercises\n")
-            for source in found[name]:
+            for source in exercises[name]:
                 parts += [f"- **{r.id}** {r.title}" for r in exercise.regions(_read(source))]
             parts.append(f"\n`minidl exercise {name}` writes them blank, `minidl check {name}` "
                          f"grades them, `minidl notebook {name}` makes a notebook of the script.\n")
@@ -428,7 +428,7 @@ def _translated(root):
 
 
 def _chinese_tutorials(root):
-    made = {}
+    made, exercises = {}, exercise.tutorials(root)
     for file in _scripts(root):
         if "head" not in (found := language.texts(short(file), "zh")):
             continue
@@ -446,7 +446,7 @@ def _chinese_tutorials(root):
             parts += ["## 实测与理论对照\n", _fenced(table.render(table.load(report)))]
         else:
             parts.append("先运行 `make tutorials`，再运行 `make docs`，这里就会有它的图和表。\n")
-        sources = exercise.tutorials(root).get(short(file), [])
+        sources = exercises.get(short(file), [])
         parts += ["## 练习\n"] * bool(sources)
         for source in sources:
             for r in exercise.regions(text := _read(source)):
