@@ -85,6 +85,12 @@ def some(rows, of=2):
     return list(rows) if EVERY else list(rows)[::of]
 
 
+def n_drawn(short, whole=None):
+    """Returns how many random cases a test draws: `short`, or `whole` in the whole form (EVERY).
+    With MINIDL_TIMES=10 in the environment, returns ten times as many."""
+    return int(os.environ.get("MINIDL_TIMES", "1")) * (whole if EVERY and whole else short)
+
+
 def dealt(sizes, name):
     """Returns every second group size if there are three or more. The test's name decides whether
     these are the even or the odd places, so different cases of a test run different sizes. Returns

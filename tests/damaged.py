@@ -9,9 +9,9 @@ import tracemalloc
 
 import numpy as np
 
-from tests.conftest import EVERY
+from tests.conftest import n_drawn
 
-N = 1000 if EVERY else 50
+N = n_drawn(50, 1000)
 
 
 def damaged(good, n=N, first=0):

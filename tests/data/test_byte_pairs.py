@@ -16,7 +16,7 @@ from minidl.data import words as words_module
 from minidl.data.byte_pairs import Tokenizer, learn_pairs
 from minidl.data.vocabulary_files import CHARACTERS
 from minidl.data.words import GPT2, LLAMA3, finder
-from tests.conftest import EVERY
+from tests.conftest import n_drawn
 from tests.data.test_words import pieces, texts
 
 END = "<|endoftext|>"
@@ -225,7 +225,7 @@ def test_ids_are_those_of_tokenizers_for_a_file_that_it_wrote(pattern, tmp_path)
     theirs.save(str(tmp_path / "tokenizer.json"))
     ours = Tokenizer.from_hugging_face(tmp_path)
     assert ours.n_vocab == theirs.get_vocab_size() == 700
-    for found in [SOURCE, MORE, *texts(2000 if EVERY else 500, seed=5)]:
+    for found in [SOURCE, MORE, *texts(n_drawn(500, 2000), seed=5)]:
         want = theirs.encode(found).ids
         assert ours.encode(found, allowed_special="all") == want, repr(found)
         assert ours.decode(want) == theirs.decode(want, skip_special_tokens=False)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from minidl.infer.memory import ALIGN, Lifetime, bound, check, greedy, meet, plan, size_of
+from tests.conftest import n_drawn
 
 
 def lifetimes(seed, n):
@@ -17,7 +18,7 @@ def lifetimes(seed, n):
 
 
 def test_200_random_graphs_are_within_a_tenth_of_the_bound_and_never_overlap():
-    for seed in range(200):
+    for seed in range(n_drawn(200)):
         values = lifetimes(seed, 5 + seed % 56)
         memory = plan(values)
         assert memory.arena <= 1.1 * memory.bound, seed
@@ -81,7 +82,7 @@ def exact(values):
 
 def test_the_plan_is_as_small_as_the_exact_one():
     r = random.Random(1)
-    for seed in range(12):
+    for seed in range(n_drawn(12)):
         values = [Lifetime(64 * r.randint(1, 9), i, i + r.randint(1, 4)) for i in range(7)]
         memory = plan(values)
         assert memory.bound <= exact(values) <= memory.arena <= 1.1 * exact(values), seed

@@ -16,10 +16,10 @@ from minidl import infer, nn
 from minidl.cuda.cuda_graph import graphed
 from minidl.infer import memory, streams
 from minidl.nn import functional as F
-from tests.conftest import EVERY
+from tests.conftest import n_drawn
 from tests.infer.models import array, random_model, same
 
-SEEDS = range(20 if EVERY else 2)
+SEEDS = range(n_drawn(2, 20))
 
 
 def needs(seed, n):
@@ -37,7 +37,7 @@ def graph_of(seed, n_ops=12):
 @pytest.mark.parametrize("n_streams", [1, 2, 3, 4, 5, 8])
 def test_all_that_a_launch_needs_is_over_and_no_event_is_too_many(n_streams):
     n_waits = 0
-    for seed in range(25 if EVERY else 8):
+    for seed in range(n_drawn(8, 25)):
         wanted = needs(seed, 5 + seed)
         placed, waits = streams.assign(wanted, n_streams)
 

@@ -25,7 +25,7 @@ from minidl.parallel.model.experts import expert_parallel, expert_parameters
 from minidl.parallel.model.parallelize import Column, Row, parallelize
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.precision.grad_scaler import GradScaler
-from tests.conftest import EVERY, ranks
+from tests.conftest import n_drawn, ranks
 
 N = 12  # samples, and a multiple of each number of ranks but 5
 X = np.random.default_rng(0).normal(size=(N, 6))
@@ -158,7 +158,7 @@ def wanted(case):
     return math.sqrt(sum(square_alone(name, seed) for seed, name in enumerate(drawn(case)[0])))
 
 
-CASES = range(60 if EVERY else 12)
+CASES = range(n_drawn(12, 60))
 
 
 @pytest.mark.parametrize("case", CASES)

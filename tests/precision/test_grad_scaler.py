@@ -10,6 +10,7 @@ from minidl import nn, optim
 from minidl.comm import ring, simulate
 from minidl.nn import functional as F
 from minidl.precision.grad_scaler import GradScaler
+from tests.conftest import n_drawn
 from tests.devices import host, put
 
 
@@ -110,7 +111,7 @@ def deepspeed(scale, outcomes, window, hysteresis, smallest):
     return scales
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(n_drawn(10)))
 def test_deepspeeds_recipe_gives_its_traces(seed):
     rng = np.random.default_rng(seed)
     outcomes = "".join(rng.choice(["x", "."], 60, p=[0.2, 0.8]))

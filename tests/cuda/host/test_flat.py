@@ -12,6 +12,7 @@ import minidl.cuda as cuda
 from minidl.cuda import dispatch
 from minidl.cuda.host import cpu, flat
 from minidl.cuda.host.source import Source
+from tests.conftest import n_drawn
 
 PARAMS = "float* y, const float* x, int n"
 
@@ -180,16 +181,16 @@ def random_kernel(r, name):
 
 
 def test_random_kernels_give_the_same_in_both_forms():
-    r = random.Random(2024)
-    kernels = [random_kernel(r, f"random_{k}") for k in range(40)]
+    r, n_random = random.Random(2024), n_drawn(40)
+    kernels = [random_kernel(r, f"random_{k}") for k in range(n_random)]
     text = "__device__ float twice(float v) { return v + v; }\n" + "\n".join(kernels)
     random_file = dispatch.generated(text)  # in the cache, so that the next run need not compile
     rng = np.random.default_rng(6)
     shapes = {"linear": 0, "bound": 0, "whole": 0, "other": 0}
     source = Source(random_file, random_file.read_text())
-    # all forty in one library: kernel() would compile each alone
+    # all of them in one library: kernel() would compile each alone
     kernels = {form: cpu.load(random_file, {}, form=form).kernels for form in ("flat", "fibre")}
-    for k in range(40):
+    for k in range(n_random):
         name = f"random_{k}"
         p = flat.plan(source, name)
         shapes[

@@ -16,10 +16,10 @@ from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.parallel.data.compress import Compressed, ErrorFeedback
 from minidl.parallel.data.dgc import DGC
 from minidl.parallel.data.powersgd import PowerSGD
-from tests.conftest import EVERY
+from tests.conftest import n_drawn
 
 WIDTH = 4
-SEEDS = range(60 if EVERY else 12)
+SEEDS = range(n_drawn(12, 60))
 
 
 class Branches(nn.Module):

@@ -8,6 +8,7 @@ import pytest
 import minidl
 from minidl import nn
 from minidl.parallel.model.cut import cut, split_by_cost
+from tests.conftest import n_drawn
 
 
 def best_by_trial(costs, n):
@@ -19,7 +20,7 @@ def best_by_trial(costs, n):
 def test_the_largest_stage_is_as_small_as_of_any_cut():
     """200 random lists of whole costs, 0 among them, beside all cuts that there are."""
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in range(n_drawn(200)):
         costs = rng.integers(0, 9, rng.integers(1, 9)).tolist()
         for n in range(1, len(costs) + 1):
             parts = split_by_cost(costs, n)

@@ -19,10 +19,10 @@ from minidl.nn import functional as F
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.schedule import gpipe, interleaved, one_f_one_b, zb_h1
-from tests.conftest import EVERY
+from tests.conftest import n_drawn
 
 WIDTH, MICRO, SAMPLES = 3, 2, 4  # samples: of a replica and step
-CASES = range(200 if EVERY else 30)
+CASES = range(n_drawn(30, 200))
 
 
 class Layer(nn.Module):

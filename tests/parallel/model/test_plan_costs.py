@@ -33,6 +33,7 @@ from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3
 from minidl.precision import amp
 from minidl.tensor import Tensor
+from tests.conftest import n_drawn
 from tests.parallel.model import events
 
 SHAPE = Shape(layers=2, width=16, heads=4, context=8, vocab=12)
@@ -382,7 +383,7 @@ def test_stages_that_differ():
     """GPipe's is exact; 1F1B's never more than 3 % too short, nor 25 % too long (200 random
     pipelines); ZB-H1's 15 and 25 %."""
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in range(n_drawn(200)):
         p, m = int(rng.integers(2, 6)), int(rng.integers(2, 12))
         stages = [(f, f, f) for f in rng.uniform(1, 2, p)]
         for schedule, low, high in [("gpipe", 1, 1), ("1f1b", 0.97, 1.25), ("zb-h1", 0.85, 1.25)]:

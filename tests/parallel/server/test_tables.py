@@ -10,7 +10,7 @@ from minidl.comm.observe.ledger import Ledger
 from minidl.parallel.server.rules import ASYNC, SYNC, bounded
 from minidl.parallel.server.table import Table, adagrad, ftrl, mixed
 from minidl.parallel.server.tables import Tables
-from tests.conftest import ranks
+from tests.conftest import n_drawn, ranks
 
 P = 5
 GRIDS = [(1, 0), (2, 1), (3, 1), (3, 2), (4, 1), (5, 3), (8, 2)]  # (ranks, servers)
@@ -198,7 +198,7 @@ def test_a_cut_resumes_on_other_servers_and_workers(alone, tmp_path, grids):
 
 def test_a_run_that_dies_goes_on_to_the_same_bits(alone, tmp_path):
     """At any message of any rank: a fault in each run of a loop, until one gets through."""
-    for seed in range(200):
+    for seed in range(n_drawn(200)):
         rng = np.random.default_rng(seed)
         size, servers = GRIDS[1:5][rng.integers(4)]
         rank, left = int(rng.integers(size)), [int(rng.integers(400))]
