@@ -92,6 +92,8 @@ def _call(prog, work, args):
     path, *names = work.split()
     module, _, function = path.rpartition(".")
     module = import_module(f"minidl.{module}")  # only this module, so `minidl run` starts fast
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set by minidl/__main__.py
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return getattr(module, function)(*(getattr(args, name) for name in names))
     except (ExerciseError, KernelError, LaunchError) as error:

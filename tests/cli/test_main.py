@@ -33,6 +33,31 @@ def test_help_lists_the_commands(capsys):
     assert all(word in out for word in ("run", "doctor", "exercise", "check", "solution"))
 
 
+HANDLERS = """
+import signal, sys
+seen = []
+
+class Finder:  # looks at the handler whenever a module is searched
+    def find_spec(self, name, path=None, target=None):
+        if name in ("minidl.cli.main", "minidl.cli.doctor"):
+            seen.append(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)
+
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["doctor"]
+from minidl.__main__ import main
+main()
+print("HANDLERS", seen, signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+
+
+def test_ctrl_c_cannot_be_lost_while_the_modules_of_a_command_are_imported():
+    """Red before: Python ignored a KeyboardInterrupt in a callback of its import system, and
+    `minidl run` ran on."""
+    run = subprocess.run([sys.executable, "-c", HANDLERS], cwd=ROOT, text=True, check=False,
+                         capture_output=True, timeout=60)
+    assert "HANDLERS [True, True] True" in run.stdout, run.stdout + run.stderr
+
+
 @pytest.mark.parametrize("argv", [["run"], ["kernel", "run"], []])
 def test_help_may_stand_before_the_command(argv, capsys):
     with pytest.raises(SystemExit):

@@ -317,6 +317,12 @@ BUGS = [
         'verdict == "passed"', 'verdict != "not graded"',
         "tests/course/test_report.py::test_points_are_those_of_the_course_all_or_none"),
     Bug(
+        "Ctrl-C is lost while a command's modules are imported",
+        "minidl/__main__.py", "main",
+        "signal.signal(signal.SIGINT, signal.SIG_DFL)", "pass",
+        "tests/cli/test_main.py"
+        "::test_ctrl_c_cannot_be_lost_while_the_modules_of_a_command_are_imported"),
+    Bug(
         "after an endless loop the next exercise has no process",
         "minidl/course/grade.py", "grade",
         "student.restart()", "pass",
