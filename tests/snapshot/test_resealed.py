@@ -14,7 +14,8 @@ from minidl import nn, optim, snapshot
 from minidl.data.sampler import DistributedSampler
 from minidl.precision.grad_scaler import GradScaler
 from minidl.snapshot import SnapshotError, durable, folder
-from tests.damaged import EVERY, N, at_most, damaged
+from tests.conftest import EVERY
+from tests.damaged import N, at_most, damaged
 
 INDEX = folder.index_path("", 7).name
 
