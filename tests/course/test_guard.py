@@ -93,8 +93,8 @@ def sleeper(mark):
 
 CODES = {
     "exit": "__import__('os')._exit(3)",
-    "signal 11": "__import__('ctypes').string_at(0)",
     "kills its parent": "import os, time; os.kill(os.getppid(), 9); time.sleep(0.3); y = 2 * x",
+    "signal 11": "__import__('ctypes').string_at(0)",
     "interrupts its parent": "import os, time; os.kill(os.getppid(), 2); time.sleep(.3); y = 2 * x",
     "ends its parent": "import os, time; os.kill(os.getppid(), 15); time.sleep(0.3); y = 2 * x",
     "stops its parent": "import os; os.kill(os.getppid(), 19); os._exit(0)",
@@ -114,7 +114,7 @@ def test_an_answer_cannot_end_the_grading_of_a_class(place, monkeypatch, start, 
     monkeypatch.setattr(student, "LATE_S", 0)
     monkeypatch.setattr(report, "results", partial(report.results, deadline=3))
     submit(place, "a")
-    names = {f"{i:02} {name}": code for i, (name, code) in enumerate(CODES.items())}
+    names = {f"{i:02} {name}": code for i, (name, code) in enumerate(some(CODES.items()))}
     for name, code in names.items():
         submit(place, name, code)
     submit(place, "z")
