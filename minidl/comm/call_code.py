@@ -32,6 +32,7 @@ Test: tests/comm/test_call_code.py, tests/mpi/test_call_code_mpi.py   Used by: c
 
 import functools
 import inspect
+import math
 import zlib
 
 import numpy as np
@@ -41,6 +42,7 @@ FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8
 # The code of a dtype is 1 + its index in DTYPES. Code 0 means no dtype. Codes 32 to 63 are for
 # all other dtypes.
 DTYPES = "?bBhHiIqQefdFDgGlL"
+ABSENT = (math.inf, "", None)  # the plan of an argument that a collective does not have
 REMEDIES = {"collective": "Do the ranks take different branches of an `if`?",
             "dtype": "Cast to the same dtype on all ranks.",
             "op": "Pass the same op on all ranks.",
@@ -54,37 +56,34 @@ class CallMismatch(ValueError):
 
 @functools.cache
 def plan_of(fn):
-    """Returns a dict that tells where the collective fn expects three of its arguments.
+    """Returns where the collective fn expects three of its arguments: x, op and root.
 
-    The keys are "x", "op" and "root". A key is missing if fn has no such argument. "x" stands for
-    the first argument that must be alike on all ranks. A value of the dict is a tuple (position of
-    the argument after t, its name, its default)."""
+    "x" stands for the first argument that must be alike on all ranks. For each of the three, the
+    result has a tuple (position of the argument after t, its name, its default). It is ABSENT if fn
+    has no such argument."""
     parameters = list(inspect.signature(fn).parameters.values())[1:]
-    found = {}
+    found = {"x": ABSENT, "op": ABSENT, "root": ABSENT}
     for place, p in enumerate(parameters):
         default = None if p.default is p.empty else p.default
         place = len(parameters) if p.kind is p.KEYWORD_ONLY else place
-        if not found and p.name not in fn.own_args and p.name not in ("op", "root"):
-            found["x"] = place, p.name, default
-        if p.name in ("op", "root") and p.name not in fn.own_args:
-            found[p.name] = place, p.name, default
-    return found
+        name = p.name if p.name in ("op", "root") else "x"
+        if p.name not in fn.own_args and found[name] is ABSENT:
+            found[name] = place, p.name, default
+    return tuple(found.values())
 
 
 def code_of(fn, label, args, kwargs):
     """Returns the 29-bit code of the call `fn(t, *args, **kwargs)`, an int > 0.
 
     label: the label of the call's messages."""
-    dtype = op = root = None
-    for name, (place, word, default) in plan_of(fn).items():
-        value = args[place] if place < len(args) else kwargs.get(word, default)
-        if name == "x":
-            dtype = getattr(value, "dtype", None)
-        elif name == "op":
-            op = value
-        elif isinstance(value, (int, np.integer)):
-            root = int(value)
-    return _code(fn, label, dtype, op, root)
+    n = len(args)
+    (x_at, x_name, _), (op_at, op_name, default_op), (root_at, root_name, first) = plan_of(fn)
+    x = args[x_at] if x_at < n else kwargs.get(x_name)
+    op = args[op_at] if op_at < n else kwargs.get(op_name, default_op)
+    root = args[root_at] if root_at < n else kwargs.get(root_name, first)
+    if root is not None:
+        root = int(root) if isinstance(root, (int, np.integer)) else None
+    return _code(fn, label, getattr(x, "dtype", None), op, root)
 
 
 @functools.lru_cache(1000)

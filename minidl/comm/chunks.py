@@ -76,4 +76,4 @@ def contiguous(x):
 
 def flat(x):
     """Returns x as a 1-d contiguous array: a view if x is contiguous, otherwise a copy."""
-    return contiguous(x).reshape(-1)
+    return x if x.ndim == 1 and x.flags.c_contiguous else contiguous(x).reshape(-1)

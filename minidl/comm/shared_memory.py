@@ -94,7 +94,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *,
                 _through(window, host, op, t.size, chunk_bytes)
         else:
             _through(window, flat, op, t.size, chunk_bytes)
-    return flat.reshape(x.shape)
+    return x if flat is x else flat.reshape(x.shape)
 
 
 def _through(window, x, op, n, chunk_bytes):
@@ -137,11 +137,11 @@ def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
 
 
 def _whole(window, x, op):
-    n_bytes, length = x.nbytes, len(x)
-    pieces = [p[:length] for p in window.halves(x.dtype)[window.take_turns(1) % 2]]
-    np.copyto(pieces[window.rank], x)
+    n_bytes = x.nbytes
+    pieces = window.halves(x.dtype, len(x))[window.take_turns(1) % 2]
+    pieces[window.rank][...] = x
     window.signal(ARRIVED, n_bytes)
-    window.wait(ARRIVED, n_bytes)
+    window.wait(ARRIVED)
     op(pieces[0], pieces[1], out=x)
     for piece in pieces[2:]:
         op(x, piece, out=x)
@@ -151,8 +151,8 @@ def _whole(window, x, op):
 
 def _in_segments(window, x, op, n_bytes):
     r, n = window.rank, len(window.pieces)
-    halves = window.halves(x.dtype)
     longest = n_bytes // x.itemsize
+    halves = window.halves(x.dtype, min(len(x), longest))
     segments = [chunks.split(x[lo : lo + longest], n) for lo in range(0, len(x), longest)]
     # Chunk c begins at the same place in every segment, also in a shorter last segment. Otherwise a
     # rank could copy the last segment over a sum that another rank still copies out.
@@ -172,7 +172,7 @@ def _in_segments(window, x, op, n_bytes):
 
     copy_in(0)
     for i, segment in enumerate(segments):
-        window.wait(ARRIVED, x.nbytes)
+        window.wait(ARRIVED)
         terms = slots(i, r)
         total, terms[r] = terms[r], segment[r]
         op(terms[0], terms[1], out=total)
@@ -185,7 +185,7 @@ def _in_segments(window, x, op, n_bytes):
         if i + 1 < len(segments):
             copy_in(i + 1)
 
-        window.wait(REDUCED, x.nbytes)
+        window.wait(REDUCED)
         for c in range(n):
             np.copyto(segment[c], slots(i, c)[c])
         for peer in window.others:

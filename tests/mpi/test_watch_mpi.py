@@ -125,7 +125,7 @@ CASES = {
     ),
     "a rank does not come to shared memory": (
         2,
-        "[w := t.shared(64), time.sleep(60) if r == 1 else (w.signal(0, 0), w.wait(0, 0))]",
+        "[w := t.shared(64), time.sleep(60) if r == 1 else (w.signal(0, 0), w.wait(0))]",
         [
             r"watch: waited \d+ s \(deadline_s 2\) for rank 1",
             r"rank [02] waits for all ranks' pieces of shared memory, .* at .*script.py:15",

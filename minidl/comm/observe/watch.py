@@ -301,12 +301,12 @@ class _WatchedWindow:
         self._book.count(self._keys[kind])
         self._window.signal(kind, note)
 
-    def wait(self, kind, note):
+    def wait(self, kind):
         self._counts[kind] = count = self._counts[kind] + 1
         key = self._keys[kind]
         what = ("for all ranks' pieces of shared memory, in {}", current_label())
-        self._book.wait([(peer, key, count) for peer in self._peers], what, self._window.wait,
-                        kind, note)
+        needs = [(peer, key, count) for peer in self._peers]
+        self._book.wait(needs, what, self._window.wait, kind)
 
 
 class _WatchedEvent(_Watched):

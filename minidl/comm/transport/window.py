@@ -3,7 +3,7 @@
     w = t.shared(n_bytes)           all ranks call it; later calls return the same window
     w.pieces[p]                     rank p's n_bytes, as uint8: read any piece, write your own
     w.signal(kind, note)            tells the others that they may read all that this rank wrote
-    w.wait(kind, note)              waits until every rank has called signal as often as this rank
+    w.wait(kind)                    waits until every rank has called signal as often as this rank
                                     has called wait
 
     rank 0   write 0 | signal ------.--> wait | read 0, 1     After wait a rank sees all that was
@@ -12,7 +12,7 @@
 Between processes a signal is a count in shared memory. Each rank has its own count, and only this
 rank writes it. The other ranks read the count until it is large enough. Counts only grow, so
 nothing is reset between uses. `note` is a number that must be equal on all ranks, here the size of
-the array. If the notes differ, wait raises SizeMismatch.
+the array. A rank writes its note before its count. If the notes differ, wait raises SizeMismatch.
 
 `Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the window of the
 simulator. Its memory is plain arrays. In the simulator a signal is an empty message. So a signal
@@ -46,6 +46,10 @@ SPINS = 10_000
 YIELDS = 2000  # reads that let other processes run. If ranks share cores, SPINS counts as 0
 NAP_S = 100e-6  # seconds of a sleep, in which other processes can use this core
 
+# The number of lists of views that a window keeps. Making the views of a short array takes longer
+# than its sum, and most programs sum arrays of the same few lengths again and again.
+VIEWS = 100
+
 
 class NoSharedMemory(RuntimeError):
     """The ranks of a group do not share memory. All ranks raise this error."""
@@ -61,18 +65,20 @@ class Window(ABC):
     def __init__(self, t, memory):
         self.rank, self.pieces = t.rank, [m[HEADER:] for m in memory]
         self.others = [peer for peer in range(t.size) if peer != t.rank]
-        self._typed, self._turn = {}, 0
+        self._views, self._turn = {}, 0
         self._signalled, self._waited = [0] * KINDS, [0] * KINDS
 
-    def halves(self, dtype):
-        """Returns a list h with two lists, one for each half: h[half][rank] is this half of the
-        rank's piece, as an array of `dtype`."""
-        if dtype not in self._typed:
+    def halves(self, dtype, length):
+        """Returns a list h with two lists, one for each half: h[half][rank] has the first `length`
+        elements of this half of the rank's piece, as an array of `dtype`."""
+        if (dtype, length) not in self._views:
+            if len(self._views) == VIEWS:
+                self._views.clear()
+            n_bytes = length * dtype.itemsize
             half = len(self.pieces[0]) // 2
-            n_bytes = half // dtype.itemsize * dtype.itemsize
-            self._typed[dtype] = [
+            self._views[dtype, length] = [
                 [p[lo : lo + n_bytes].view(dtype) for p in self.pieces] for lo in (0, half)]
-        return self._typed[dtype]
+        return self._views[dtype, length]
 
     def take_turns(self, n):
         """A turn is one use of one half of the window. Turn i uses half i % 2 on all ranks. This
@@ -80,14 +86,16 @@ class Window(ABC):
         self._turn += n
         return self._turn - n
 
-    def _compare(self, peer, note, theirs):
+    def _compare(self, peer, mine, theirs):
         """Raises CallMismatch unless the peer is in the same collective. Raises SizeMismatch unless
-        the peer signalled the same note. theirs: the number that the peer wrote with its signal. It
-        contains the code of the peer's call (call_code.py) and its note."""
-        check_code(self, peer, current_code(), theirs >> NOTE_BITS, current_label())
-        theirs &= (1 << NOTE_BITS) - 1
-        if theirs != note:
-            raise size_mismatch(self.rank, peer, note, theirs)
+        the peer signalled the same note.
+
+        mine, theirs: the numbers that this rank and the peer wrote with their signals. Each number
+        contains the code of the rank's call (call_code.py) and its note."""
+        check_code(self, peer, mine >> NOTE_BITS, theirs >> NOTE_BITS, current_label())
+        if mine != theirs:
+            mask = (1 << NOTE_BITS) - 1
+            raise size_mismatch(self.rank, peer, mine & mask, theirs & mask)
 
     @abstractmethod
     def signal(self, kind, note):
@@ -95,10 +103,10 @@ class Window(ABC):
         there are two independent signals. note: a number that must be equal on all ranks."""
 
     @abstractmethod
-    def wait(self, kind, note):
+    def wait(self, kind):
         """Waits until every rank has called signal() with this kind as often as this rank has
-        called wait() with this kind. kind, note: as for signal(). Raises SizeMismatch if the notes
-        differ."""
+        called wait() with this kind. Call signal() first: wait() compares the other ranks' notes
+        with the note of this rank's signal. Raises SizeMismatch if the notes differ."""
 
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
         """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads
@@ -120,14 +128,13 @@ class Flags(Window):
         self._spins = SPINS if t.size <= os.cpu_count() else 0
 
     def signal(self, kind, note):
-        note += current_code() << NOTE_BITS
         self._signalled[kind] = count = self._signalled[kind] + 1
         mine = self._words[kind][self.rank]
-        mine[1 + count % 2] = note
+        mine[1 + count % 2] = note + (current_code() << NOTE_BITS)
         self._fence()  # the data and the note must be written before the count
         mine[0] = count
 
-    def wait(self, kind, note):
+    def wait(self, kind):
         self._waited[kind] = count = self._waited[kind] + 1
         words = self._words[kind]
         for peer in self.others:
@@ -136,11 +143,11 @@ class Flags(Window):
                 looks += 1
                 self._pause(looks)
         self._fence()  # read the count before the data
-        expected = note + (current_code() << NOTE_BITS)
+        place = 1 + count % 2
+        mine = words[self.rank][place]
         for peer in self.others:
-            theirs = words[peer][1 + count % 2]
-            if theirs != expected:
-                self._compare(peer, note, theirs)
+            if words[peer][place] != mine:
+                self._compare(peer, mine, words[peer][place])
 
     def _pause(self, looks):
         if looks <= self._spins:
@@ -165,20 +172,20 @@ class Messages(Window):
         self._notes = [m[:HEADER].view(np.int64) for m in memory]
 
     def signal(self, kind, note):
-        note += current_code() << NOTE_BITS
-        self._signalled[kind] += 1
-        self._notes[self.rank][2 * kind + self._signalled[kind] % 2] = note
+        self._signalled[kind] = count = self._signalled[kind] + 1
+        notes = self._notes[self.rank]
+        notes[2 * kind + count % 2] = note + (current_code() << NOTE_BITS)
         for peer in self.others:
             self._t.isend(_EMPTY, peer, TAG + kind).wait()
 
-    def wait(self, kind, note):
-        self._waited[kind] += 1
+    def wait(self, kind):
+        self._waited[kind] = count = self._waited[kind] + 1
         requests = [self._t.irecv(_EMPTY, peer, TAG + kind) for peer in self.others]
         for request in requests:
             request.wait()
+        place = 2 * kind + count % 2
         for peer in self.others:
-            theirs = int(self._notes[peer][2 * kind + self._waited[kind] % 2])
-            self._compare(peer, note, theirs)
+            self._compare(peer, int(self._notes[self.rank][place]), int(self._notes[peer][place]))
 
     def moved(self, peer, n_read, n_given):
         self._charge(n_read * self._betas[peer])

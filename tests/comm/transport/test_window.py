@@ -16,7 +16,7 @@ def flags(fence=None):
     looks = itertools.count()
 
     def impatient():
-        assert next(looks) < 10, "waits for what is there, or never comes"
+        assert next(looks) < 20, "waits for what is there, or never comes"
 
     memory = [np.zeros(HEADER + 64, np.uint8) for _ in range(2)]
     return Flags(SimpleNamespace(rank=0, size=2), memory, fence or impatient), memory
@@ -32,8 +32,9 @@ def test_a_peer_may_be_ahead(kind):
     flag, (_, theirs) = flags()
     # Rank 1 has signalled twice when this rank looks for the first time: no waiting for equality.
     words(theirs, kind)[:] = 2, 22, 11
-    flag.wait(kind, 11)
-    flag.wait(kind, 22)
+    for note in (11, 22):
+        flag.signal(kind, note)
+        flag.wait(kind)
 
 
 @pytest.mark.parametrize("kind", range(KINDS))
@@ -44,11 +45,31 @@ def test_a_note_is_kept_until_the_signal_after_the_next(kind):
         assert words(mine, kind)[0] == count
         assert words(mine, kind)[1 + count % 2] == note
     assert sorted(words(mine, kind)[1:]) == [41, 42]
-    words(theirs, kind)[:] = 2, 41, 40
-    flag.wait(kind, 40)
-    with pytest.raises(SizeMismatch, match="expected 40 bytes from rank 1, got 41"):
-        flag.wait(kind, 40)
     assert not mine[(1 - kind) * LINE : (2 - kind) * LINE].any(), "the other kind is untouched"
+
+
+@pytest.mark.parametrize("kind", range(KINDS))
+def test_a_note_that_differs_raises(kind):
+    flag, (_, theirs) = flags()
+    words(theirs, kind)[:] = 2, 41, 40
+    flag.signal(kind, 40)
+    flag.wait(kind)
+    flag.signal(kind, 40)
+    with pytest.raises(SizeMismatch, match="expected 40 bytes from rank 1, got 41"):
+        flag.wait(kind)
+
+
+def test_the_views_have_the_length_of_their_array(monkeypatch):
+    monkeypatch.setattr(window, "VIEWS", 2)  # so some views are made again
+    flag, (mine, theirs) = flags()
+    for dtype, length in [("f4", 3), ("f4", 2), ("i2", 3), ("f4", 3), ("f4", 8), ("f4", 3)]:
+        halves = flag.halves(np.dtype(dtype), length)
+        for half, (own, peers) in enumerate(halves):
+            assert own.dtype == dtype and own.shape == peers.shape == (length,)
+            own[:] = 1 + half
+            assert (mine[HEADER + 32 * half :][:own.nbytes].view(dtype) == 1 + half).all()
+            assert np.shares_memory(peers, theirs) and not np.shares_memory(peers, mine)
+    assert flag.halves(np.dtype("f4"), 3) is halves, "they are made once"
 
 
 def test_data_and_note_are_in_memory_before_the_count_and_are_read_after_it():
@@ -62,8 +83,9 @@ def test_data_and_note_are_in_memory_before_the_count_and_are_read_after_it():
         words(theirs, 0)[:] = 1, 0, 7  # the peer signals while this rank looks at its count
 
     flag, (mine, theirs) = flags(fence)
+    words(mine, 0)[:] = 1, 0, 7
     seen.clear()
-    flag.wait(0, 7)
+    flag.wait(0)
     assert seen[-1] == "fence" and len(seen) >= 2, "one in the pause, one after the count was seen"
 
 
@@ -78,5 +100,6 @@ def test_who_waits_long_lets_others_run_and_then_naps(monkeypatch):
     monkeypatch.setattr(window, "os", yields)
     monkeypatch.setattr(window, "time", SimpleNamespace(sleep=nap))
     waiting, (_, theirs) = flags(lambda: None)  # two ranks on one core: they do not spin
-    waiting.wait(0, 3)
+    waiting.signal(0, 3)
+    waiting.wait(0)
     assert calls == ["yield"] * window.YIELDS + ["nap"]
