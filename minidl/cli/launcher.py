@@ -26,7 +26,7 @@ from minidl.cli import machine, numa, rank
 from minidl.cli import restarts as again
 from minidl.cli import stdin
 from minidl.cli.machine import environment, find_mpiexec, n_cores
-from minidl.cli.supervisor import Supervisor
+from minidl.cli.supervisor import ENDING, Supervisor
 from minidl.comm.transport import links_text
 from minidl.text import tr
 
@@ -198,39 +198,24 @@ def healing(launcher):
     return ["--with-ft", "ulfm"]
 
 
-class _Interrupted(Exception):
-    """Raised if a signal ends the run. The argument is the signal's number."""
-
-
 def _supervised(command, env, supervisor, its_stdin):
     """Starts mpiexec and supervises the ranks. Returns the exit status. If this process gets
-    SIGINT, SIGTERM or SIGHUP, all ranks are ended."""
+    SIGINT, SIGTERM or SIGHUP, all ranks are ended.
 
-    def interrupt(number, _):
-        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)  # a second signal is ignored
-        raise _Interrupted(number)
-
-    handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), interrupt)
-    handlers[signal.SIGCHLD] = lambda *_: None  # so that a child's end writes a byte to `wakes`
+    The handlers do nothing. The number of each signal is written to a socket, and the supervisor
+    reads it there. A handler that raises an exception would not be safe: Python ignores exceptions
+    that are raised in some of its callbacks, for example in __del__."""
+    handled = (*ENDING, signal.SIGCHLD)  # SIGCHLD: a child process has ended
     woken, wakes = socket.socketpair()
     wakes.setblocking(False)
-    child, wakeup = None, signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    wakeup = signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in handled}
     try:
         try:
             child = subprocess.Popen(command, env=env, stdin=its_stdin)
         except OSError as error:
             raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from error
         return supervisor.run(child, woken)
-    except _Interrupted as interrupted:
-        number = interrupted.args[0]
-        if child is not None:
-            # Ctrl-C in a terminal also reaches the ranks. They get a second to print where they
-            # were. `kill -INT` reaches only this process.
-            supervisor.interrupt(child, 1.0 if number == signal.SIGINT else 0.0)
-        print(f"minidl run: ended by {signal.Signals(number).name}", file=sys.stderr)
-        return 128 + number
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

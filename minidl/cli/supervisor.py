@@ -52,6 +52,7 @@ from minidl.comm.observe.door import CLOSED, Door, new_token
 from minidl.comm.observe.side_channel import own_addresses
 from minidl.text import in_words
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that end the run
 TOGETHER_S = 0.5  # if all ranks exit, the last rank follows the first rank within this time
 STARTING_S = 3.0  # instead of TOGETHER_S, while some ranks are not in world() yet
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
@@ -147,7 +148,7 @@ class Supervisor:
         self.silence_s, self._suspected = silence_s, False
         self.failure = None  # what ended the run: a text without process numbers
         self.failed = []  # the ranks that caused the failure
-        self.interrupted = False
+        self.interrupted = 0  # the number of the signal that ends the run
         self.heal, self._lost = heal, []  # _lost: with --heal, the dead ranks
         token = new_token()
         self._door = Door(token, one_host, backlog=4096)
@@ -166,11 +167,16 @@ class Supervisor:
 
     def run(self, child, wake):
         """Waits for the end of the run. Returns its exit status. child: mpiexec, a Popen. wake: a
-        socket that gets a byte when a child process ends (signal.set_wakeup_fd)."""
-        while self.status is None and child.poll() is None:
+        socket that gets the number of each signal, in one byte (signal.set_wakeup_fd). A signal of
+        ENDING ends all ranks."""
+        while self.status is None and not self.interrupted and child.poll() is None:
             self._hear(0.25, wake)
-            self._judge(time.monotonic())
-            self._note_traces(child)
+            if not self.interrupted:
+                self._judge(time.monotonic())
+                self._note_traces(child)
+        self._hear(0.0, wake)  # Ctrl-C reaches mpiexec, too, which may have ended first
+        if self.interrupted:
+            return self._interrupt(child)
         if self.status is None and child.returncode < 0:
             self._blame(how := f"mpiexec (process {child.pid}) was killed by "
                         f"{signal_name(-child.returncode)}", [])
@@ -194,15 +200,20 @@ class Supervisor:
         return [] if child.returncode else [
             r for r in self.ranks if r.status is None and r.state in ("joining", "joined")]
 
-    def interrupt(self, child, patience_s):
-        """Ends all ranks during a run. The ranks have patience_s seconds to end by themselves."""
-        self.interrupted = True
-        until = time.monotonic() + patience_s
+    def _interrupt(self, child):
+        """Ends all ranks, because this process got a signal. Returns the exit status.
+
+        Ctrl-C in a terminal also reaches the ranks. They get a second to print where they were.
+        `kill -INT` reaches only this process."""
+        number = self.interrupted
+        until = time.monotonic() + (1.0 if number == signal.SIGINT else 0.0)
         self._traces |= traces.of(child.pid)
         while child.poll() is None and time.monotonic() < until:
             self._traces |= traces.of(child.pid)  # a rank that starts may still make files
             time.sleep(0.02)
         self.end(child)
+        self._write(f"minidl run: ended by {signal_name(number)}\n")
+        return 128 + number
 
     def end(self, child):
         """Ends all ranks, then mpiexec. Removes the files that MPI leaves."""
@@ -270,7 +281,9 @@ class Supervisor:
         for lines in self._door.callers():
             self._links[lines] = None
         for wake in [each for each in ready if each in wakes]:
-            wake.recv(4096)
+            for number in wake.recv(4096):
+                if number in ENDING and not self.interrupted:  # a second signal changes nothing
+                    self.interrupted = number
         for lines in [each for each in ready if each in self._links]:
             self._read(lines)
         return bool(ready)

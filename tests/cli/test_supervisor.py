@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -130,9 +131,9 @@ def killed_soon(monkeypatch):
     monkeypatch.setattr(supervisor, "KILLED_S", 0.1)
 
 
-def supervise(lines, n=2, keep=None, ends_s=20, ends_with=0, **settings):
+def supervise(lines, n=2, keep=None, ends_s=20, ends_with=0, signals=(), **settings):
     """(status, what was said) of a supervisor that hears these lines, each (rank, which, line).
-    keep: a list, which gets the supervisor."""
+    keep: a list, which gets the supervisor. signals: what its process has got."""
     said = []
     s = Supervisor(n, say=said.append, **settings)
     if keep is not None:
@@ -146,7 +147,7 @@ def supervise(lines, n=2, keep=None, ends_s=20, ends_with=0, **settings):
     child.ends_at, child.ends_with = time.monotonic() + ends_s, ends_with
     if any(line.get("say") == "exit" for _, _, line in lines):
         child.ends_at = time.monotonic() + 0.7
-    status = run_and_close(s, child)
+    status = run_and_close(s, child, signals)
     for link in links.values():
         link.close()
     return status, "".join(said)
@@ -159,9 +160,10 @@ def connected(s, **line):
     return door.call([(address, int(port))], shown, 5.0, **line)[0]
 
 
-def run_and_close(s, child):
+def run_and_close(s, child, signals=()):
     woken, wakes = socket.socketpair()
     with woken, wakes:
+        wakes.send(bytes(signals))
         status = s.run(child, woken)
     s.close()
     return status
@@ -211,6 +213,19 @@ def test_every_signal_has_a_name(number, name):
     lines = [*lives(0, "joined"), (0, "guard", {"say": "exit", "status": -number})]
     status, said = supervise(lines, n=1)
     assert status == 128 + number and f"was killed by {name} in the middle" in said
+
+
+@pytest.mark.parametrize("ends_s", [20, 0])
+def test_the_first_signal_ends_the_run(ends_s):
+    """ends_s = 0: Ctrl-C in a terminal has ended mpiexec, too, before this process looked."""
+    signals = [signal.SIGCHLD, signal.SIGTERM, signal.SIGINT]
+    status, said = supervise(lives(0, "joined"), n=1, ends_s=ends_s, signals=signals)
+    assert (status, said) == (143, "minidl run: ended by SIGTERM\n")
+
+
+def test_the_end_of_a_child_is_no_signal_that_ends_the_run():
+    lines = [*lives(0, "joined", "finished"), (0, "guard", {"say": "exit", "status": 0})]
+    assert supervise(lines, n=1, signals=[signal.SIGCHLD]) == (0, "")
 
 
 def test_status_0_in_the_middle_of_the_script_is_a_failure():

@@ -239,6 +239,11 @@ BUGS = [
         "except ConnectionRefusedError", "except ZeroDivisionError",
         "tests/cli/test_supervisor.py::test_a_rank_whose_launcher_is_gone_does_not_begin"),
     Bug(
+        "Ctrl-C is lost if mpiexec ends before the supervisor looks",
+        "minidl/cli/supervisor.py", "Supervisor.run",
+        "self._hear(0.0, wake)", "pass",
+        "tests/cli/test_supervisor.py::test_the_first_signal_ends_the_run[0]"),
+    Bug(
         "an mpiexec that was killed is not named",
         "minidl/cli/supervisor.py", "Supervisor.run",
         "if self.status is None and child.returncode < 0", "if False",
