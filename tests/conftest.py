@@ -171,13 +171,14 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Without a GPU, leaves out the tests marked `gpu`, unless the user chose only these tests. One
     line reports this. Thousands of skipped tests would hide the other skipped tests. With several
-    processes (`make test`) files with many slow tests run first, so that no process gets a slow
-    test at the end. --seed-order N shuffles the tests."""
+    processes (`make test`) files with many slow tests run first, then the files that run whole
+    tutorials, so that no process gets a long file at the end. --seed-order N shuffles the tests."""
     if hasattr(config, "workerinput"):  # this is a process of pytest-xdist
         is_slow = [item.path for item in items
                    if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
         n_slow = collections.Counter(is_slow)
-        items.sort(key=lambda item: -n_slow[item.path])  # stable: a file's tests stay in order
+        items.sort(key=lambda item: (  # stable: a file's tests stay in order
+            -n_slow[item.path], item.path.parent.name != "tutorials"))
     if (seed := config.getoption("seed_order")) is not None:
         random.Random(seed).shuffle(items)
     if config.getoption("markexpr") == "gpu":

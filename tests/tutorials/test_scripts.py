@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-from matplotlib.figure import Figure
 
 from minidl.cli import machine
 from minidl.course.exercise import ROOT
@@ -92,6 +91,8 @@ def _run(script, tmp_path, before=()):
                          ids=lambda s: s.stem)
 def test_one_rank(script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    from matplotlib.figure import Figure
+
     save = Figure.savefig  # coarse: a fifth of the pixels' work, the same layout
     monkeypatch.setattr(Figure, "savefig", lambda *a, **options: save(*a, **options | {"dpi": 30}))
     # without MPI: it is initialised once for a process, and this one starts mpiexec later
@@ -119,7 +120,7 @@ def test_a_row_that_does_not_fit_into_a_warps_registers_is_refused(monkeypatch, 
 def test_three_simulated_ranks(script, tmp_path, monkeypatch, capsys):
     """Pictures are drawn, and not made into PNG, which is half of the time; above they are."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
     _run_here(script, "--sim", "3", monkeypatch=monkeypatch, capsys=capsys)
 
 
@@ -130,7 +131,7 @@ def test_three_simulated_ranks(script, tmp_path, monkeypatch, capsys):
 def test_on_a_gpu(script, tmp_path, monkeypatch, capsys):
     """The same rows, with arrays on the device, which the simulated ranks share."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
     # two replicas may come nearer to each other for a step of the few that 16 makes here
     alone = ["--sim", "3" if script.stem == "17_local_sgd" else "2"] if script in PARALLEL else []
     if script.stem in ON_CPU:

@@ -80,7 +80,7 @@ LARGE = {  # operator, inputs of which all but the first are known, attributes
     "OneHot": ([whole(1, 2), whole(BIG), array(2)], {}),
     "Resize": ([X, None, np.array([1, 2.0**40], np.float32)], {}),
     "Upsample": ([X, np.array([2.0**40, 1], np.float32)], {}),
-    "Gather": ([array(4096, 4096), np.zeros((1024, 1024), np.int64)], {}),
+    "Gather": ([np.zeros((4096, 4096), np.float32), np.zeros((1024, 1024), np.int64)], {}),
     "MatMul": ([array(1 << 17, 1), array(1, 1 << 17)], {}),
     "Gemm": ([array(1 << 17, 1), array(1, 1 << 17)], {}),
     "Add": ([array(1 << 17, 1), array(1 << 17)], {}),
