@@ -171,14 +171,11 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Without a GPU, leaves out the tests marked `gpu`, unless the user chose only these tests. One
     line reports this. Thousands of skipped tests would hide the other skipped tests. With several
-    processes (`make test`) files with many slow tests run first, then the files that run whole
-    tutorials, so that no process gets a long file at the end. --seed-order N shuffles the tests."""
+    processes (`make test`) long files run early (`long_files_first`). --seed-order N shuffles the
+    tests."""
     if hasattr(config, "workerinput"):  # this is a process of pytest-xdist
-        is_slow = [item.path for item in items
-                   if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
-        n_slow = collections.Counter(is_slow)
-        items.sort(key=lambda item: (  # stable: a file's tests stay in order
-            -n_slow[item.path], item.path.parent.name != "tutorials"))
+        place = {path: i for i, path in enumerate(long_files_first(items))}
+        items.sort(key=lambda item: place[item.path])  # stable: a file's tests stay in order
     if (seed := config.getoption("seed_order")) is not None:
         random.Random(seed).shuffle(items)
     if config.getoption("markexpr") == "gpu":
@@ -189,6 +186,23 @@ def pytest_collection_modifyitems(config, items):
         left_out.update(for_a_gpu)
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def long_files_first(items):
+    """Returns the files of these tests, so ordered that no process gets a long file at the end.
+
+    Files with many slow tests are the first. These tests often wait for other processes. So after
+    each such file come two files without slow tests, which keep the cores busy in the meantime. The
+    tutorials' files are the longest of these."""
+    is_slow = [item.path for item in items
+               if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
+    slow = [path for path, _ in collections.Counter(is_slow).most_common()]
+    others = dict.fromkeys(item.path for item in items if item.path not in slow)
+    others = iter(sorted(others, key=lambda path: path.parent.name != "tutorials"))
+    ordered = []
+    for path in slow:
+        ordered += [path, *itertools.islice(others, 2)]
+    return [*ordered, *others]
 
 
 def pytest_collection():

@@ -271,12 +271,15 @@ def test_a_line_that_is_not_ours_ends_its_connection_and_nothing_else(line):
     said = []
     s, child = Supervisor(2, say=said.append), Mpiexec()
     callers = [connected(s, say="born", rank=rank, host="a", hydra=False) for rank in (0, 1)]
-    child.ends_at = time.monotonic() + 1
     with ThreadPoolExecutor(1) as pool:
         ends = pool.submit(run_and_close, s, child)
         with contextlib.suppress(OSError):  # it closes in the middle of the longest
             callers[1].connection.sendall(line + b"\n")
         callers[0].say(say="finished", mpi=True)
+        until = time.monotonic() + 10
+        while not (said and s.ranks[0].state == "finished") and time.monotonic() < until:
+            time.sleep(0.01)
+        child.ends_at = time.monotonic()
         assert ends.result() == 0
     for caller in callers:
         caller.close()
