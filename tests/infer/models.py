@@ -37,12 +37,12 @@ def cnn(width=8):
     return net.eval()
 
 
-def same(y, want):
-    """Equal to TOLERANCE of the largest number."""
+def same(y, want, tolerance=TOLERANCE):
+    """Equal to `tolerance` of the largest number."""
     y, want = (np.asarray(backend.array_of(a)) for a in (y, want))
     assert y.shape == want.shape and y.dtype == want.dtype
     scale = np.abs(want).max(initial=1e-30)
-    np.testing.assert_allclose(y, want, rtol=0, atol=TOLERANCE * scale)
+    np.testing.assert_allclose(y, want, rtol=0, atol=tolerance * scale)
 
 
 UNARY = [F.relu, F.sigmoid, F.tanh, F.silu, F.gelu, lambda x: F.gelu(x, approximate="tanh"),

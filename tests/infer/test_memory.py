@@ -2,7 +2,6 @@
 
 import random
 
-import numpy as np
 import pytest
 
 from minidl.infer.memory import ALIGN, Lifetime, bound, check, greedy, meet, plan, size_of
@@ -49,35 +48,28 @@ def test_nothing_to_plan():
 
 
 def exact(values):
-    """The least arena, by a mixed-integer program: for two values that meet, a bit says which one
-    lies below. Variables: offsets, the size, the bits; in cache lines."""
-    optimize = pytest.importorskip("scipy.optimize")
-    values = [Lifetime(v.n_bytes // ALIGN, v.first, v.last) for v in values]
-    n, most = len(values), sum(v.n_bytes for v in values)
-    pairs = [(i, j) for i in range(n) for j in range(i) if meet(values[i], values[j])]
-    rows, upper = [], []
+    """The least arena, by trying all orders. Let each value of a best plan sink, the lowest first.
+    Then each lies at the lowest place that the values below it leave. So one order gives this plan.
+    """
+    def lowest(value, placed):
+        offset = 0
+        for below, other in sorted(placed, key=lambda pair: pair[0]):
+            if below >= offset + value.n_bytes:
+                break
+            if meet(value, other):
+                offset = max(offset, below + other.n_bytes)
+        return offset
 
-    def at_most(limit, **terms):
-        row = np.zeros(n + 1 + len(pairs))
-        for name, factor in terms.items():
-            row[int(name[1:])] = factor
-        rows.append(row)
-        upper.append(limit)
+    def least(placed, rest, arena, best):
+        if arena >= best or not rest:
+            return min(arena, best)
+        for i, value in enumerate(rest):
+            offset = lowest(value, placed)
+            best = least([*placed, (offset, value)], rest[:i] + rest[i + 1 :],
+                         max(arena, offset + value.n_bytes), best)
+        return best
 
-    for i, v in enumerate(values):
-        at_most(-v.n_bytes, **{f"_{i}": 1, f"_{n}": -1})  # offset + bytes <= size
-    for k, (i, j) in enumerate(pairs):
-        bit = f"_{n + 1 + k}"
-        at_most(most - values[i].n_bytes, **{f"_{i}": 1, f"_{j}": -1, bit: most})
-        at_most(-values[j].n_bytes, **{f"_{j}": 1, f"_{i}": -1, bit: -most})
-    cost = np.zeros(n + 1 + len(pairs))
-    cost[n] = 1
-    result = optimize.milp(
-        cost, constraints=optimize.LinearConstraint(np.array(rows), -np.inf, upper),
-        options={"presolve": False}, integrality=np.r_[np.zeros(n + 1), np.ones(len(pairs))],
-        bounds=optimize.Bounds(0, np.r_[np.full(n + 1, most), np.ones(len(pairs))]))
-    assert result.success
-    return ALIGN * round(result.fun)
+    return least([], values, 0, sum(v.n_bytes for v in values))
 
 
 def test_the_plan_is_as_small_as_the_exact_one():

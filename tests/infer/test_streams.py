@@ -156,7 +156,9 @@ def test_a_replay_on_streams_is_the_graph(captured, n_streams):
             with captured.stand_in.counting() as count:
                 y = plan(captured.asarray(x.array))
             assert not count.waits
-            same(y.array.get(), graph.run(x.array))
+            # A race gives another number. A layer norm of nearly equal numbers makes one rounding
+            # of exp a hundred times larger, and the kernel's exp is not NumPy's.
+            same(y.array.get(), graph.run(x.array), tolerance=5e-5)
             x = x * -0.5
 
 
