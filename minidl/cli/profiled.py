@@ -7,6 +7,7 @@ Test: tests/profile/test_cli.py   Used by: profiler.py, rank.py
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import minidl
@@ -26,13 +27,14 @@ def in_ranks(work):
     kept = {name: os.environ.pop(name, None) for name in ("MINIDL_NET", "MINIDL_WATCH")}
     t = comm.world()
     os.environ.update({name: value for name, value in kept.items() if value is not None})
-    around(work, settings, t)
+    if status := around(work, settings, t):
+        sys.exit(status)
 
 
 def around(work, settings, t):
-    """Runs work() in a profile. Then rank 0 prints the report and writes the files. Returns 0. If
-    work() exits with a status that is not 0, or raises an exception, the profile ends without a
-    report."""
+    """Runs work() in a profile. Then rank 0 prints the report and writes the files. Returns 0, or 2
+    if a file cannot be written. If work() exits with a status that is not 0, or raises an
+    exception, the profile ends without a report."""
     settings = json.loads(settings)
     with minidl.profile(t, memory=settings["memory"]) as p:
         try:
@@ -45,6 +47,12 @@ def around(work, settings, t):
         print(f"\n{p.report(tr)}\n", flush=True)
         writers = {".json": p.trace, ".html": p.html, ".png": p.picture}
         for kind in [".json", ".html", ".png"][:2 + settings["picture"]]:
-            writers[kind](out.with_suffix(kind))
-            print(tr(f"written: {out.with_suffix(kind)}"), flush=True)
+            path = out.with_suffix(kind)
+            try:
+                writers[kind](path)
+            except OSError as error:
+                print(tr(f"minidl profile: cannot write {path}: {error.strerror or error}. Make "
+                         "room, or name another file with --out"), file=sys.stderr, flush=True)
+                return 2
+            print(tr(f"written: {path}"), flush=True)
     return 0

@@ -62,9 +62,11 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
         _course(answers, root)
         _autograder(answers / "autograder", folder, answers, personal)
     except OSError as error:
-        raise ExerciseError(f"cannot write {error.filename or folder}: "
-                            f"{error.strerror or error}. Name a new folder where you may write, on "
-                            "a disk with 30 MB of room") from None
+        path, why = error.filename or folder, error.strerror or error
+        if isinstance(error, shutil.Error):  # has a list of files, each as (source, path, why)
+            _, path, why = error.args[0][0]
+        raise ExerciseError(f"cannot write {path}: {why}. Name a new folder where you may write, "
+                            "on a disk with 30 MB of room") from None
     print(tr(f"wrote {folder} for students, with the tutorials {' '.join(numbers)}. Wrote "
              f"{answers} for teachers only, with the solutions, the whole graders and "
              "autograder.zip"))

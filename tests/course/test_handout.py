@@ -187,6 +187,14 @@ WRONG_USES = {  # the words that refuse it: the arguments of `minidl handout`, i
 }
 
 
+def test_of_files_that_cannot_be_written_one_is_named(tmp_path):
+    """Red before: on a full disk all files were listed, in 200 kB of text."""
+    ran = _run(tmp_path, "ulimit -f 8; minidl handout new")  # no file over 8 blocks
+    assert ran.returncode == 2 and len(ran.stderr) < 500
+    assert re.fullmatch(r"minidl handout: cannot write new/\S+: .*File too large.*\. Name a new "
+                        r"folder where you may write, on a disk with 30 MB of room\n", ran.stderr)
+
+
 @pytest.mark.parametrize("words", WRONG_USES)
 def test_a_wrong_use_is_refused_in_a_sentence_and_nothing_is_written(
         words, tmp_path, monkeypatch, capsys):

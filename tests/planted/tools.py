@@ -239,6 +239,11 @@ BUGS = [
         "except ConnectionRefusedError", "except ZeroDivisionError",
         "tests/cli/test_supervisor.py::test_a_rank_whose_launcher_is_gone_does_not_begin"),
     Bug(
+        "a profile that cannot be written ends with a traceback",
+        "minidl/cli/profiled.py", "around",
+        "except OSError as error", "except KeyError as error",
+        "tests/profile/test_cli.py::test_a_file_that_cannot_be_written_is_named[None]"),
+    Bug(
         "Ctrl-C is lost if mpiexec ends before the supervisor looks",
         "minidl/cli/supervisor.py", "Supervisor.run",
         "self._hear(0.0, wake)", "pass",

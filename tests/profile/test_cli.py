@@ -56,6 +56,22 @@ def test_a_script_that_fails_fails(tmp_path, monkeypatch):
     assert end.value.code == 3 and not (tmp_path / "p.json").exists()
 
 
+@pytest.mark.parametrize("ranks", [None, pytest.param(2, marks=pytest.mark.mpi)])
+def test_a_file_that_cannot_be_written_is_named(ranks, tmp_path):
+    """Red before: a full disk ended the command with a traceback that did not name the file."""
+    if ranks:
+        require_mpi()
+    (tmp_path / "mine.json").symlink_to("/dev/full")
+    command = [sys.executable, "-m", "minidl", "profile", "--out", "mine",
+               *([] if ranks is None else ["-n", str(ranks)]),
+               write(tmp_path, mpi=bool(ranks)), "2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert f"cannot write {tmp_path / 'mine.json'}: No space left on device. Make" in done.stderr
+    assert "a step, the mean of" in done.stdout
+
+
 def test_what_is_no_trace_is_refused(tmp_path, capsys):
     (tmp_path / "x.json").write_text("[]")
     assert main.main(["trace", str(tmp_path / "x.json")]) == 2
