@@ -9,7 +9,8 @@ step AT - 1 is written behind the next steps: when half of the rank's file is th
 its shard of after the step is to go to its buddy), "all" or "pair" (before MPI makes a group of all
 ranks, or of ranks 1 and 2, for which the others call), "early" (before world()), "late" (after
 elastic.run), "instant" (the same pair, when all members
-have said that they are here), or so many seconds after its beginning, wherever they are then.
+have said that they are here), or so many seconds after its beginning, wherever they are then, at
+the latest in the last step.
 A rank that lives writes OUT/PID.pickle, and on stdout when steps ended."""
 
 import os
@@ -101,6 +102,8 @@ def train(t, step, **named):
         buddy._send = lambda *_: die()
     if step == dies_at and where[0].isdigit():
         threading.Timer(float(where), die).start()
+    if step == n_steps - 1 and dies_at is not None and where[0].isdigit():
+        time.sleep(60)  # the timer ends this process here at the latest, before elastic.run ends
     bodies.train(t, step, **named)
     if step == dies_at and where in ("step", "exit", "state"):
         die()

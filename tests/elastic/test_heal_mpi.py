@@ -161,7 +161,7 @@ def test_a_death_at_any_moment_of_a_run(seed, tmp_path):
     stage, doomed = draw.choice(["dp", "zero1", "zero2", "zero3"]), draw.randrange(N)
     replacements = int(draw.random() < 0.2)
     m = N - 1 + replacements
-    _, err, left = heal(tmp_path, stage, f"{draw.random() * 0.06:.4f}", doomed,
+    _, err, left = heal(tmp_path, stage, f"{draw.random() * 0.06:.4f}", doomed, at=2,
                         options=["--replacements", replacements] if replacements else [])
     step = int(re.search(rf"{m} ranks go on from step (\d)", err)[1])
     want = bits(stage, 0 if replacements else step, m, tmp_path / "oracle")
