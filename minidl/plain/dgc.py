@@ -1,6 +1,6 @@
 """Deep gradient compression: send the k largest elements of the gradient now, the others later.
 
-    u = momentum * u + g            momentum first: an element that waits also collects momentum
+    u = momentum * u + g            before the choice: an element that waits collects momentum, too
     v = v + u                       what this rank still has to send
     send the k largest |v|          as pairs of index and value
     u = 0, v = 0 at their indices   other elements stay in v. They grow, and are sent later
@@ -10,10 +10,11 @@ g is this rank's share of the mean gradient: its own gradient, divided by n, the
 the sum of all elements that the ranks send is a part of the mean gradient. The rest is sent later:
 nothing is lost.
 
-The momentum must be applied before sending, in u. An element may wait for ten steps. An optimizer
-that applies momentum after the sum would see these ten steps as one step with a large gradient. u
-becomes 0 together with v, because the gradients in u were computed with old weights. Otherwise u
-would go on in a direction that may be wrong by now.
+The momentum must be applied before sending, in u. An element may wait for ten steps. If momentum
+came after the sum over ranks, the ten gradients would arrive together as one large gradient,
+without the momentum that nine of them should have collected. u becomes 0 together with v, because
+the gradients in u were computed with old weights. Otherwise u would go on in a direction that may
+be wrong by now.
 
 Each rank gets the pairs of all ranks: (n-1) * 8 k bytes, with 4 bytes for an index and 4 for a
 value. The ring needs 2 (n-1)/n * 4 L bytes for all L elements. Usually k is a thousandth of L.
@@ -32,9 +33,9 @@ from minidl.plain import ring
 def gather(t, row):
     """Returns the rows of all ranks, in rank order. row: this rank's row."""
     rows = np.zeros((t.size, len(row)), row.dtype)
-    rows[(t.rank + 1) % t.size] = row  # ring.all_gather expects chunk r+1 on rank r
+    rows[(t.rank + 1) % t.size] = row  # ring.all_gather starts with chunk r+1 on rank r
     ring.all_gather(t, rows.reshape(-1))
-    return np.roll(rows, -1, axis=0)
+    return np.roll(rows, -1, axis=0)  # row r of rank r, instead of row r+1
 
 
 def step(t, w, gradient, u, v, k, rate, momentum=0.9):

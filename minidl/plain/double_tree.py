@@ -12,10 +12,10 @@ of the array.
 
 In tree 1 rank 0 is the root. The height of any other rank is the number of zeros at the end of its
 binary form. So ranks 1, 3, 5 and 7 have height 0, ranks 2 and 6 have height 1, and rank 4 has
-height 2. The parent of a rank of height h is at the distance 2^h. Two ranks are at this distance.
-The parent is the one whose height is h+1. If n is too small, this rank does not exist. Then take
-the binary form of the rank's number, and change the last 1 to 0. The result is the parent. With 8
-ranks, the parent of 4 would be 8, which does not exist. So its parent is 0.
+height 2. A rank r of height h has two candidates for its parent: r - 2^h and r + 2^h. Exactly one
+of them has the height h+1. This one is the parent. But r + 2^h may be n or more, and then it does
+not exist. Then the parent is r - 2^h. (In binary, this is r with its last 1 changed to 0.) With 8
+ranks, the parent of 4 would be 4 + 4 = 8, which does not exist. So its parent is 4 - 4 = 0.
 
 If n is even, tree 2 is the mirror image of tree 1. If n is odd, rank r+1 has the position in
 tree 2 that rank r has in tree 1. Then rank 0 is an inner rank in both trees.
@@ -43,9 +43,9 @@ def parent(rank, n):
     lowest = 1  # 2^h, the value of the last 1 in the binary form of `rank`
     while rank % (2 * lowest) == 0:
         lowest = 2 * lowest
+    without = rank - lowest
     # `without` and rank + lowest are multiples of 2 * lowest. One of them is not a multiple of
     # 4 * lowest. This one has the height h+1, so it is the parent.
-    without = rank - lowest
     up = without if without % (4 * lowest) == 2 * lowest else rank + lowest
     return up if up < n else without
 

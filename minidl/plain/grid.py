@@ -17,8 +17,9 @@ that one rank sends for a stage of two matrices, as on the page tensor_parallel.
 all-reduces of N C numbers. In each of them a rank sends 2 (n-1)/n of the numbers.
 
 The ranks of a group differ on one axis only. Tensor groups send most, and wait for every message.
-So when the ranks are counted 0, 1, 2, ..., the index on the tensor axis changes first. Then the
-ranks of a tensor group are neighbours, inside one node.
+So the ranks of a tensor group must be inside one node, where messages are fast. That is why the
+index on the tensor axis changes first when the ranks are counted 0, 1, 2, ...: then the ranks of a
+tensor group are neighbours.
 
 A step uses three earlier pages (data_parallel, pipeline, tensor_parallel), each page in its own
 group of ranks. The pipeline runs the micro-batches. The tensor group of a stage computes the stage.
@@ -72,7 +73,7 @@ def step(t, sizes, a, b, micro_batches, targets):
         error = y - targets[i]
 
         def backward(gy):
-            if is_last:  # pipeline.step passes gy = 1 / (number of micro-batches)
+            if is_last:  # gy is the gradient of the loss, a number. Here it becomes that of y
                 gy = gy * error / error.size
             gx, da, db = mlp_backward(gy)
             ga[...] += da

@@ -3,13 +3,12 @@
     halving     ranks n/2 apart are partners. Each rank keeps one half of its array, sends the other
                 half to its partner, and adds the half that it receives. Then it does the same with
                 the half that it kept, and a partner n/4 apart. In the last step the partners are
-                neighbours
+                neighbours. Here are three of 8 ranks. # marks the part that a rank still holds:
 
+                                  4 apart         2 apart         1 apart
                 rank 0  |########|      |####....|      |##......|      |#.......|
                 rank 1  |########|  ──► |####....|  ──► |##......|  ──► |.#......|
                 rank 4  |########|      |....####|      |....##..|      |....#...|
-                                  4 apart         2 apart         1 apart
-                Three of 8 ranks. # marks the part that a rank still holds
 
     doubling    the same steps backwards: partners send each other all that they hold. So each rank
                 holds twice as much after every step. At the end each rank holds the whole sum

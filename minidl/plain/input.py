@@ -1,9 +1,9 @@
 """Input: samples are read, transformed and used at the same time, as on an assembly line.
 
 A sample goes through three stages: extract (read it from the disk), transform (decode, cut, scale)
-and train. They take e, t and l seconds for each sample. If the stages run one after another, n
-samples take n (e + t + l) seconds. But a disk, a processor and a GPU can work at the same time, on
-different samples:
+and train. They take e, t and l (for learning) seconds for each sample. If the stages run one after
+another, n samples take n (e + t + l) seconds. But a disk, a processor and a GPU can work at the
+same time, on different samples:
 
     extract      0    1    2    3
     transform         0    1    2    3
@@ -36,7 +36,7 @@ def samples(names, extract, transform, room=2):
 
 def finish_times(costs, n):
     """Returns a list with the times when sample 0, 1, ..., n-1 leaves the last stage. Stage s takes
-    costs[s] seconds for each sample, and the queues are never full.
+    costs[s] seconds for each sample. A queue has room for any number of samples.
 
     A stage begins a sample when two things are done. The stage has finished the previous sample,
     and the previous stage has finished this sample."""

@@ -11,14 +11,16 @@ so far. No token looks at a later token (the causal mask):
     o3 = the mean of v0 v1 v2 v3 with the weights softmax(q3 k0, q3 k1, q3 k2, q3 k3)
 
 Without the cache a text of T tokens costs the work of 1 + 2 + ... + T tokens. With the cache it
-costs the work of T tokens. The results are the same in both cases. The price is memory: for each
-token and layer one key and one value.
+costs the work of T tokens. (This counts the matrix products. The attention of a token still reads
+the keys and values of all earlier tokens.) The results are the same in both cases. The price is
+memory: for each token and layer one key and one value.
 
     bytes of the cache = 2 * layers * tokens * width * bytes of a number
 
 The given text is called the prompt. It is read in one step (prefill), because all its tokens are
 known. With the cache a step multiplies vectors by matrices, and uses each number that it reads from
-memory only once. So a step takes as long as reading all weights and the whole cache.
+memory only once. Reading a number takes longer than multiplying by it. So a step takes as long as
+reading all weights and the whole cache.
 
 Source: Pope et al., "Efficiently Scaling Transformer Inference", 2022.
 This page is the plain version. The real one, minidl/infer/cache.py and minidl/infer/decoder.py,

@@ -15,9 +15,9 @@
 
                     batch * (n0 + n1 + ... + n(L-1))    numbers
 
-The engine of the page autograd keeps more: every Tensor keeps its parents. For each hidden layer it
-keeps the results of three operations: `x @ w`, `+ b` and `relu`. For the last layer it keeps the
-results of `x @ w` and of `+ b`:
+The engine of the page autograd keeps more: every Tensor keeps its parents, and so their arrays. For
+each hidden layer it keeps the results of three operations: `x @ w`, `+ b` and `relu`. For the last
+layer it keeps the results of `x @ w` and of `+ b`:
 
                     batch * (n0 + 3 (n1 + ... + n(L-1)) + 2 nL)    numbers
 

@@ -27,12 +27,16 @@ def recompute(segment, *inputs):
     """Returns segment(*inputs), one Tensor. Only `inputs` get gradients, so the weights must be
     inputs, too."""
     def run():
-        fresh = [Tensor(x.array) for x in inputs]  # Tensors without parents, where backward stops
+        fresh = [Tensor(x.array) for x in inputs]  # Tensors without parents, where `grad` stops
         return fresh, segment(*fresh)
 
+    # A gradient is a Tensor that has parents, too. Here the gradients lose their parents. Otherwise
+    # they would keep the results of all segments alive. So there is no second derivative.
     def rule(g):
         fresh, y = run()
-        return grad((y * g).sum(), fresh)  # the gradient of this sum with respect to y is g
+        # `grad` wants a single number. The gradient of sum(y * g) with respect to y is g.
+        gradients = grad((y * Tensor(g.array)).sum(), fresh)
+        return [Tensor(each.array) for each in gradients]
 
     array = run()[1].array  # the graph of this first run is freed at once
     return Tensor(array, inputs, rule)

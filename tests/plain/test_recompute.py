@@ -1,6 +1,9 @@
 """The page with and without recompute, and the real one: the same gradients, and the memory that
 the page's formula says."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -63,3 +66,36 @@ def test_what_is_kept(n_segments):
     assert plain(n_segments)[0] == n_segments  # each segment is one
     # the real one keeps a segment's input; that of the first is a leaf, which is not counted
     assert real(n_segments)[0] == (n_segments - 1) * X.nbytes
+
+
+def test_backward_holds_the_results_of_one_segment_at_a_time(monkeypatch):
+    """Red before: the gradients had parents and kept all segments alive, so with segments more was
+    held than without them."""
+    alive, counts, init = weakref.WeakSet(), [], Tensor.__init__
+
+    def counted(self, *args):
+        init(self, *args)
+        alive.add(self)
+        gc.collect()  # `visit` of the page autograd is in a cycle with its list of Tensors
+        counts.append(len(alive))
+
+    gc.freeze()  # so that collecting takes no time
+    monkeypatch.setattr(Tensor, "__init__", counted)
+
+    def most(n_segments, n=64):
+        def layers(x, w, n_layers):
+            for _ in range(n_layers):
+                x = x * w
+            return x
+
+        x, w = Tensor(1.0), Tensor(1.0)
+        y = x if n_segments else layers(x, w, n)
+        for _ in range(n_segments):
+            y = recompute.recompute(lambda x, w: layers(x, w, n // n_segments), y, w)
+        counts.clear()
+        grad(y, [x, w])
+        return max(counts), len(counts)
+
+    (all_alive, made), (alive_by_8, made_by_8) = most(0), most(8)
+    assert alive_by_8 < all_alive / 3  # about 8 inputs and 64 / 8 layers, with their gradients
+    assert made_by_8 < 2 * made

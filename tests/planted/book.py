@@ -66,8 +66,13 @@ BUGS = [
     Bug(
         "the page's segment goes back without the gradient that came",
         "minidl/plain/recompute.py", "recompute",
-        "(y * g).sum()", "y.sum()",
+        "(y * Tensor(g.array)).sum()", "y.sum()",
         "tests/plain/test_recompute.py::test_gradients_have_the_bits_of_those_without"),
+    Bug(
+        "the page's gradients keep the results of all segments alive",
+        "minidl/plain/recompute.py", "recompute",
+        "[Tensor(each.array) for each in gradients]", "gradients",
+        "tests/plain/test_recompute.py::test_backward_holds_the_results_of_one_segment_at_a_time"),
     Bug(
         "the page counts the output of a network as needed, and not its input",
         "minidl/plain/memory.py", "needed",
