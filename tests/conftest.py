@@ -194,13 +194,13 @@ def long_files_first(items):
     Files with many slow tests are the first. These tests often wait for other processes. So after
     each such file come two files without slow tests, which keep the cores busy in the meantime. The
     tutorials' files are the longest of these."""
-    is_slow = [item.path for item in items
-               if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
-    slow = [path for path, _ in collections.Counter(is_slow).most_common()]
-    others = dict.fromkeys(item.path for item in items if item.path not in slow)
+    n_slow = collections.Counter(
+        item.path for item in items
+        if item.get_closest_marker("slow") or item.get_closest_marker("mpi"))
+    others = dict.fromkeys(item.path for item in items if item.path not in n_slow)
     others = iter(sorted(others, key=lambda path: path.parent.name != "tutorials"))
     ordered = []
-    for path in slow:
+    for path, _ in n_slow.most_common():
         ordered += [path, *itertools.islice(others, 2)]
     return [*ordered, *others]
 

@@ -77,10 +77,11 @@ def code_of(fn, label, args, kwargs):
 
     label: the label of the call's messages."""
     n = len(args)
-    (x_at, x_name, _), (op_at, op_name, default_op), (root_at, root_name, first) = plan_of(fn)
+    (x_at, x_name, _), (op_at, op_name, default_op), (root_at, root_name, default_root) = (
+        plan_of(fn))
     x = args[x_at] if x_at < n else kwargs.get(x_name)
     op = args[op_at] if op_at < n else kwargs.get(op_name, default_op)
-    root = args[root_at] if root_at < n else kwargs.get(root_name, first)
+    root = args[root_at] if root_at < n else kwargs.get(root_name, default_root)
     if root is not None:
         root = int(root) if isinstance(root, (int, np.integer)) else None
     return _code(fn, label, getattr(x, "dtype", None), op, root)

@@ -1,4 +1,5 @@
-"""The memory planner: never an overlap, near the bound, and as good as an exact program."""
+"""The memory planner: never an overlap, near the bound, and as good as the best
+of all orders."""
 
 import random
 
