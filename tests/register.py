@@ -87,7 +87,7 @@ class Tree:
 
 
 def parent(name):
-    return PurePosixPath(name).parent.as_posix()
+    return name.rpartition("/")[0] or "."
 
 
 def stem(name):

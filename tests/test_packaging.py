@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import functools
 import importlib
 import os
 import re
@@ -40,6 +41,7 @@ def requirements(text):
     return names
 
 
+@functools.cache
 def third_party(folder):
     """Returns {imported package: file} for the sources below `folder`. Leaves out minidl and
     Python's standard library."""

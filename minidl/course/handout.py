@@ -187,9 +187,10 @@ def _needed(text, hides):
 
     kept = [n for n in tree.body if not isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Assign))
             or getattr(n, "name", "").startswith(("grade_", "personal"))]
+    defined = [(node, names(node, ast.Store)) for node in tree.body]
     for node in kept:  # the list grows in the loop
         wanted = names(node, ast.Load) | {"SEED"}
-        kept += [n for n in tree.body if n not in kept and names(n, ast.Store) & wanted]
+        kept += [n for n, its_names in defined if n not in kept and its_names & wanted]
     end = 0
     for node in tree.body:
         if node not in kept:  # the comment above the node is removed, too

@@ -34,11 +34,13 @@ def blocks(name):
     return {b.title: b for line in sheet(name).lines for b in line}
 
 
+@functools.cache
 def texts(name, solved):
     """(the figure, the texts that are drawn on it)."""
     with plt.rc_context(SHEETS.STYLE):
         figure = SHEETS.draw(plt, sheet(name), solved)
         figure.draw_without_rendering()
+        plt.close(figure)  # pyplot forgets it; the figure stays
     return figure, [t for t in figure.findobj(Text) if t.get_text()]
 
 
@@ -50,11 +52,7 @@ def test_a_blank_sheet_shows_what_is_given_and_a_solved_one_all_cells(name):
         assert {len(cell_row) for cell_row in block.cells} == {len(block.columns)}, block.title
         cells += [text for cell_row in block.cells for text in cell_row if text]
         given += [block.cells[i][j] for i, j in block.given]
-    shown = {}
-    for solved in (False, True):
-        figure, drawn = texts(name, solved)
-        shown[solved] = len(drawn)
-        plt.close(figure)
+    shown = {solved: len(texts(name, solved)[1]) for solved in (False, True)}
     assert shown[True] - shown[False] == len(cells) - len(given) > 10
 
 
@@ -68,7 +66,6 @@ def test_every_text_is_on_the_page_and_no_text_meets_another(name):
         assert page.y0 <= box.y0 and box.y1 <= page.y1, text
     met = [(a, b) for i, (a, box) in enumerate(boxes) for b, other in boxes[:i]
            if box.overlaps(other)]
-    plt.close(figure)
     assert met == []
 
 

@@ -109,6 +109,8 @@ def python_names(source):
 
     def look(node, names, in_function):
         for child in ast.iter_child_nodes(node):
+            if not isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+                continue  # an expression contains no function and no class
             inside = names, in_function
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 inside = (*names, child.name), not isinstance(child, ast.ClassDef)

@@ -91,7 +91,8 @@ def dtype_of(number):
 
 def number_of(dtype):
     """Returns ONNX's number for a NumPy dtype."""
-    found = [k for k, name in NAMES.items() if name == np.dtype(dtype).name]
+    wanted = np.dtype(dtype).name
+    found = [k for k, name in NAMES.items() if name == wanted]
     if not found:
         raise Refused(f"tensors of {dtype} are not supported")
     return found[0]
