@@ -178,6 +178,7 @@ def test_a_wrong_hint_is_named(tmp_path, monkeypatch):
 
 
 @needs_pyright
+@whole_form
 def test_a_class_of_ones_own_is_no_error_where_the_checker_is_stricter(tmp_path):
     """In the mode "standard" a method must accept all arguments of the method that it overrides.
     This is no error, because forward of Function and Module accepts any arguments."""

@@ -50,6 +50,8 @@ class ExerciseError(Exception):
 def regions(text, name="the file"):
     """Returns the exercises in `text`, in order. Raises ExerciseError if the marks do not match."""
     found, opened = [], None
+    if ">>>" not in text and "<<<" not in text:
+        return found  # saves time: most files have no mark
     for i, line in enumerate(text.splitlines()):
         if ">>>" not in line and "<<<" not in line:
             continue  # saves time: nearly all lines have no mark

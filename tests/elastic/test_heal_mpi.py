@@ -195,6 +195,7 @@ def test_a_rank_and_its_buddy_take_the_state_with_them(tmp_path):
         assert each["weights"] == want[each["rank"]]
 
 
+@whole_form
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("doomed, step", [([1, 2], 2), pytest.param([1], 6, marks=also)])

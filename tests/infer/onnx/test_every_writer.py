@@ -116,7 +116,7 @@ def differs(name, feed, dtype):
 
 
 @pytest.mark.skipif(not has_peer(), reason="onnxruntime: make onnx")
-@pytest.mark.parametrize("dtype", some(["f4", "f8", "f2", "i8", "i4", "u1", "?"]))
+@pytest.mark.parametrize("dtype", some(["f4", "f8", "i4", "f2", "i8", "u1", "?"], of=3))
 def test_what_a_writer_writes_is_run_by_onnxruntime(dtype):
     """Or, where that has no code for a dtype, by the evaluator of the package onnx."""
     n = 0
