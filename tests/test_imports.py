@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "hints": "comm tensor",  # types of arguments; no program imports it
     "own_files": "",  # files of an earlier run
     "cuda": "own_files checkout text mode random backend",
+    "cuda/host": "cuda own_files checkout text mode random backend",
     "cuda/fuse": f"cuda {ENGINE}",  # makes a kernel and a Function from Python code
     "cuda/host_memory": "backend",
     "ops": f"cuda printing {ENGINE}",
@@ -53,8 +54,8 @@ MAY_IMPORT = {
     "precision": f"optim nn cuda ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # models with amp
     "memory/workspace": f"ops cuda {ENGINE}",  # has formulas for ops
-    # staged messages wait in pinned memory
-    "comm": "cuda/host_memory own_files text timeline backend nest",
+    # staged messages wait in pinned memory; window.py compiles its code in C++
+    "comm": "cuda/host_memory cuda/host own_files text timeline backend nest",
     "parallel": f"optim nn ops memory comm cuda text timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 cuda {ENGINE}",
     "data": "tensor cuda/host_memory random backend",

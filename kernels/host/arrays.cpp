@@ -11,20 +11,9 @@
 // Test: tests/cuda/host/test_arguments.py
 #include <string.h>
 
+#include "arrays.h"
 #include "parallel.h"
 #include "runtime.h"
-
-// The first fields of a NumPy array (PyArrayObject of the C API). All versions since 1.7 have the
-// same fields.
-struct Array {
-  long references;
-  const void* type;
-  void* elements;
-  int n_dims;
-  void *shape, *strides, *base;
-  const void* dtype;
-  int flags;
-};
 
 // A requirement: argument number i must point to elements of this dtype (null: any dtype).
 struct Wanted {

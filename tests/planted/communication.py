@@ -298,6 +298,27 @@ BUGS = [
         "n_bytes = length * dtype.itemsize", "n_bytes = (length + 1) * dtype.itemsize",
         "tests/comm/transport/test_window.py::test_the_views_have_the_length_of_their_array"),
     Bug(
+        "the code in C adds rank 0's array twice",
+        "kernels/host/window.cpp", "minidl_window_add",
+        "ranks[1].piece", "ranks[0].piece",
+        "tests/comm/transport/test_window_in_c.py"
+        "::test_the_bits_are_those_of_python_on_every_rank"),
+    Bug(
+        "the code in C adds arrays of different sizes",
+        "kernels/host/window.cpp", "minidl_window_add",
+        "!= call->note", "< 0",
+        "tests/comm/transport/test_window_in_c.py::test_a_size_that_differs_raises_on_every_rank"),
+    Bug(
+        "the code in C writes to an array that may not be written",
+        "kernels/host/window.cpp", "minidl_window_all_reduce",
+        "(call->x->flags & kPlain) != kPlain", "false",
+        "tests/comm/transport/test_window_in_c.py::test_what_c_does_not_add_is_left_to_python"),
+    Bug(
+        "the code in C does not wait for its peers",
+        "kernels/host/window.cpp", "has_signalled",
+        "return false", "return true",
+        "tests/comm/transport/test_window_in_c.py::test_a_peer_that_is_late_is_waited_for"),
+    Bug(
         "a wait is for an equal count, not for as large a one",
         "minidl/comm/transport/window.py", "Flags.wait",
         "[0] < count", "[0] != count",

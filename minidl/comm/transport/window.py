@@ -14,14 +14,18 @@ rank writes it. The other ranks read the count until it is large enough. Counts 
 nothing is reset between uses. `note` is a number that must be equal on all ranks, here the size of
 the array. A rank writes its note before its count. If the notes differ, wait raises SizeMismatch.
 
-`Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the window of the
-simulator. Its memory is plain arrays. In the simulator a signal is an empty message. So a signal
-takes modelled time, and a deadlock report can show a wait for a signal.
+`Flags` is the window of MPI processes (mpi.py makes the memory). It can also do the whole
+all-reduce of a short array in one call of C (kernels/host/window.cpp). `Messages` is the window of
+the simulator. Its memory is plain arrays. In the simulator a signal is an empty message. So a
+signal takes modelled time, and a deadlock report can show a wait for a signal.
 
-Test: tests/comm/transport/test_window.py, test_shared_memory.py   Used by: shared_memory.py
+Test: tests/comm/transport/test_window.py, test_window_in_c.py   Used by: shared_memory.py
 """
 
+import ctypes
+import functools
 import os
+import struct
 import time
 from abc import ABC, abstractmethod
 
@@ -30,8 +34,11 @@ import numpy as np
 from minidl.comm.call_code import BITS, check_code
 from minidl.comm.checks import size_mismatch
 from minidl.comm.labels import current_code, current_label
+from minidl.cuda.host import compiler
+from minidl.cuda.host.includes import KernelError
 
 KINDS = 2  # the number of kinds of signals; shared_memory.py needs two
+ARRIVED, REDUCED = range(KINDS)  # the signals A and R of shared_memory.py
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
 HEADER = KINDS * LINE  # bytes of counts and notes before each rank's piece
 NOTE_BITS = 63 - BITS  # bits of a note. A note and the collective's code share an 8-byte number
@@ -49,6 +56,13 @@ NAP_S = 100e-6  # seconds of a sleep, in which other processes can use this core
 # The number of lists of views that a window keeps. Making the views of a short array takes longer
 # than its sum, and most programs sum arrays of the same few lengths again and again.
 VIEWS = 100
+
+# For kernels/host/window.cpp: the only dtype that it adds, the results of its functions, and how
+# often it looks at a peer's count before it returns LATE. That is 50 us.
+FLOAT32 = np.dtype(np.float32)
+DONE, LATE, DIFFER, REFUSED = range(4)
+PACK_CALL = struct.Struct("6q").pack  # makes a struct Call
+LOOKS = 1000
 
 
 class NoSharedMemory(RuntimeError):
@@ -108,6 +122,12 @@ class Window(ABC):
         called wait() with this kind. Call signal() first: wait() compares the other ranks' notes
         with the note of this rank's signal. Raises SizeMismatch if the notes differ."""
 
+    def all_reduce_in_c(self, x, op, half):
+        """Does the whole all-reduce of a short array x by C code, as shared_memory.py does it in
+        Python. Returns False, and has done nothing, if there is no C code for x and op, or in this
+        class. half: which half of the window the call uses."""
+        return False
+
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
         """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads
         n_given bytes of this rank's piece. This base class records nothing."""
@@ -126,6 +146,16 @@ class Flags(Window):
         self._words = [[memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
                        for k in range(KINDS)]
         self._spins = SPINS if t.size <= os.cpu_count() else 0
+        self._in_c = functions_in_c()
+        self._for_c = self._what_c_needs(memory)
+        self._address = self._for_c.ctypes.data
+
+    def _what_c_needs(self, memory):
+        """Returns a struct Window of kernels/host/window.cpp, as an array of int64."""
+        addresses = [address for m, piece in zip(memory, self.pieces, strict=True)
+                     for address in (m.ctypes.data + ARRIVED * LINE, piece.ctypes.data)]
+        half_bytes, looks = len(self.pieces[0]) // 2, LOOKS if self._spins else 0
+        return np.array([len(memory), self.rank, half_bytes, looks, *addresses], np.int64)
 
     def signal(self, kind, note):
         self._signalled[kind] = count = self._signalled[kind] + 1
@@ -149,6 +179,24 @@ class Flags(Window):
             if words[peer][place] != mine:
                 self._compare(peer, mine, words[peer][place])
 
+    def all_reduce_in_c(self, x, op, half):
+        if self._in_c is None or op is not np.add or x.dtype is not FLOAT32:
+            return False
+        all_reduce, add = self._in_c
+        count, n_bytes = self._signalled[ARRIVED] + 1, x.nbytes
+        note = n_bytes + (current_code() << NOTE_BITS)
+        call = PACK_CALL(self._address, id(x), n_bytes, half, count, note)
+        result = all_reduce(call)
+        if result == REFUSED:
+            return False
+        self._signalled[ARRIVED] = count
+        if result == DONE:
+            self._waited[ARRIVED] = count
+        else:  # a peer is late, or its note differs
+            self.wait(ARRIVED)
+            add(call)
+        return True
+
     def _pause(self, looks):
         if looks <= self._spins:
             self._fence()
@@ -157,6 +205,27 @@ class Flags(Window):
             os.sched_yield()
         else:
             time.sleep(NAP_S)
+
+
+@functools.cache
+def functions_in_c():
+    """Returns the functions minidl_window_all_reduce and minidl_window_add of
+    kernels/host/window.cpp. Compiles the file if needed. Returns None if there is no compiler, or
+    if the memory layout of NumPy's arrays is unknown."""
+    try:
+        flags = [*compiler.find_compiler().runtime_flags, "-O3"]
+        library = compiler.load_host("window", flags, "window.cpp")
+    except (KernelError, OSError):
+        return None
+    knows = library.minidl_window_knows
+    knows.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+    x = np.zeros(1, np.float32)
+    if not knows(id(x), x.ctypes.data, x.flags.num):
+        return None
+    functions = library.minidl_window_all_reduce, library.minidl_window_add
+    for function in functions:
+        function.argtypes = [ctypes.c_char_p]
+    return functions
 
 
 class Messages(Window):
