@@ -11,9 +11,10 @@
 // A count is written with `release` and read with `acquire`. So a rank that reads a peer's new
 // count also sees the numbers that the peer wrote before.
 //
-// This code looks at the peers' counts for at most 50 us. Then Python waits, because Python can let
-// other threads run and can be interrupted.
+// This code looks at a peer's count 1000 times at most, or 100 times if ranks share cores. Then
+// Python waits, because Python can sleep and can be interrupted.
 // Test: tests/comm/transport/test_window_in_c.py
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -26,12 +27,15 @@ enum { DONE, LATE, DIFFER, REFUSED };
 // Bits of NumPy's array.flags.num: in C order, aligned, and writeable.
 const int kPlain = 0x1 | 0x100 | 0x400;
 
+// How often a rank looks at a peer's count. There is a pause or a yield after each look.
+const int kLooks = 1000, kYields = 100;
+
 // What a rank knows of the window. Python makes it, as an array of 64-bit integers.
 struct Window {
   int64_t n, rank;
-  int64_t half_bytes;  // each piece has two halves, which are used in turn
-  int64_t looks;       // how often to look at a peer's count, with a pause of 50 ns; 0 if a peer
-                       // may need this core
+  const void* ndarray;  // NumPy's type object
+  int64_t half_bytes;   // each piece has two halves, which are used in turn
+  int64_t crowded;      // 1 if there are more ranks than cores, so a peer may need this core
   struct {
     int64_t* signal;  // the count, the note of the last even count, and of the last odd count
     char* piece;
@@ -57,12 +61,13 @@ static void pause() {
 #endif
 }
 
-static bool has_signalled(const int64_t* signal, int64_t count, int64_t looks) {
-  while (__atomic_load_n(&signal[0], __ATOMIC_ACQUIRE) < count) {
-    if (looks-- == 0) return false;
-    pause();
+static bool has_signalled(const int64_t* signal, int64_t count, int64_t crowded) {
+  for (int look = 0; look < (crowded ? kYields : kLooks); ++look) {
+    if (__atomic_load_n(&signal[0], __ATOMIC_ACQUIRE) >= count) return true;
+    if (crowded) sched_yield();
+    else pause();
   }
-  return true;
+  return false;
 }
 
 // Waits for all ranks' signals, and writes the sum of their arrays into x. The sum is computed in
@@ -70,7 +75,7 @@ static bool has_signalled(const int64_t* signal, int64_t count, int64_t looks) {
 MINIDL_EXPORT int minidl_window_add(const Call* call) {
   const Window* w = call->window;
   for (int64_t p = 0; p < w->n; ++p) {
-    if (!has_signalled(w->ranks[p].signal, call->count, w->looks)) return LATE;
+    if (!has_signalled(w->ranks[p].signal, call->count, w->crowded)) return LATE;
     if (w->ranks[p].signal[1 + call->count % 2] != call->note) return DIFFER;
   }
   const int64_t at = call->half * w->half_bytes, n = call->n_bytes / (int64_t)sizeof(float);
@@ -85,10 +90,10 @@ MINIDL_EXPORT int minidl_window_add(const Call* call) {
   return DONE;
 }
 
-// The whole all-reduce of x. REFUSED: x is not plain, and nothing has been done.
+// The whole all-reduce of x. REFUSED: x is not a plain array of NumPy, and nothing has been done.
 MINIDL_EXPORT int minidl_window_all_reduce(const Call* call) {
   const Window* w = call->window;
-  if ((call->x->flags & kPlain) != kPlain) return REFUSED;
+  if (call->x->type != w->ndarray || (call->x->flags & kPlain) != kPlain) return REFUSED;
   const auto& mine = w->ranks[w->rank];
   memcpy(mine.piece + call->half * w->half_bytes, call->x->elements, (size_t)call->n_bytes);
   mine.signal[1 + call->count % 2] = call->note;

@@ -57,12 +57,11 @@ NAP_S = 100e-6  # seconds of a sleep, in which other processes can use this core
 # than its sum, and most programs sum arrays of the same few lengths again and again.
 VIEWS = 100
 
-# For kernels/host/window.cpp: the only dtype that it adds, the results of its functions, and how
-# often it looks at a peer's count before it returns LATE. That is 50 us.
+# For kernels/host/window.cpp: the only dtype that it adds, the results of its functions, and a
+# function that makes a struct Call.
 FLOAT32 = np.dtype(np.float32)
 DONE, LATE, DIFFER, REFUSED = range(4)
-PACK_CALL = struct.Struct("6q").pack  # makes a struct Call
-LOOKS = 1000
+PACK_CALL = struct.Struct("6q").pack
 
 
 class NoSharedMemory(RuntimeError):
@@ -154,8 +153,9 @@ class Flags(Window):
         """Returns a struct Window of kernels/host/window.cpp, as an array of int64."""
         addresses = [address for m, piece in zip(memory, self.pieces, strict=True)
                      for address in (m.ctypes.data + ARRIVED * LINE, piece.ctypes.data)]
-        half_bytes, looks = len(self.pieces[0]) // 2, LOOKS if self._spins else 0
-        return np.array([len(memory), self.rank, half_bytes, looks, *addresses], np.int64)
+        half_bytes, crowded = len(self.pieces[0]) // 2, self._spins == 0
+        return np.array([len(memory), self.rank, id(np.ndarray), half_bytes, crowded, *addresses],
+                        np.int64)
 
     def signal(self, kind, note):
         self._signalled[kind] = count = self._signalled[kind] + 1

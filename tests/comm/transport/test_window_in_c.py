@@ -106,9 +106,10 @@ def test_what_c_does_not_add_is_left_to_python():
     read_only.flags.writeable = False
     unaligned = np.zeros(17, np.uint8)[1:].view(np.float32)
     swapped = np.ones(4, np.dtype(np.float32).newbyteorder())
+    no_array = SimpleNamespace(dtype=np.dtype(np.float32), nbytes=16)
     for x, op in [(np.ones(4), np.add), (np.ones(4, np.float16), np.add), (swapped, np.add),
                   (np.ones(4, np.int32), np.add), (np.ones(4, np.float32), np.maximum),
-                  (read_only, np.add), (unaligned, np.add)]:
+                  (read_only, np.add), (unaligned, np.add), (no_array, np.add)]:
         assert flag.all_reduce_in_c(x, op, 0) is False
     assert flag._signalled == [0, 0] and not flag.pieces[0].any(), "nothing has been done"
     assert flag._in_c is not None
