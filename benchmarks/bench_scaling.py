@@ -49,8 +49,8 @@ from pathlib import Path
 
 import numpy as np
 from common import (
-    ROOT, bar, device_option, faster, finish, heading, import_torch, measured, number, ratio, row,
-    span, take_turns, timed, write_figures,
+    ONE_ROUND, ROOT, bar, device_option, faster, finish, heading, import_torch, measured, number,
+    ratio, row, span, take_turns, timed, write_figures,
 )
 
 import minidl
@@ -87,7 +87,8 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[4**k for k in range(2, 7)])
-    parser.add_argument("--lengths", type=int, nargs="+", default=[2**k for k in range(9, 15)])
+    lengths = [2**k for k in range(9, 12 if ONE_ROUND else 15)]
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0,
                         help="about this long for each length, at least three rounds")
