@@ -314,6 +314,11 @@ BUGS = [
         "(call->x->flags & kPlain) != kPlain", "false",
         "tests/comm/transport/test_window_in_c.py::test_what_c_does_not_add_is_left_to_python"),
     Bug(
+        "a Watch knows nothing of a wait in C",
+        "minidl/comm/observe/watch.py", "_WatchedWindow.all_reduce_in_c",
+        "return False", "return self._window.all_reduce_in_c(x, op, half)",
+        "tests/comm/transport/test_window_in_c.py::test_under_a_watch_python_does_it"),
+    Bug(
         "the code in C does not wait for its peers",
         "kernels/host/window.cpp", "has_signalled",
         "return false", "return true",

@@ -12,6 +12,7 @@ import pytest
 
 from minidl.comm import shared_memory
 from minidl.comm.checks import SizeMismatch
+from minidl.comm.observe.watch import _WatchedWindow
 from minidl.comm.transport import window
 from minidl.comm.transport.window import ARRIVED, HEADER, Flags
 
@@ -113,6 +114,16 @@ def test_what_c_does_not_add_is_left_to_python():
         assert flag.all_reduce_in_c(x, op, 0) is False
     assert flag._signalled == [0, 0] and not flag.pieces[0].any(), "nothing has been done"
     assert flag._in_c is not None
+
+
+def test_under_a_watch_python_does_it():
+    """A Watch reports a wait only if signal and wait are called."""
+    flag, peer = windows(2)
+    peer._words[ARRIVED][peer.rank][0] = 100
+    watch = SimpleNamespace(_lookout=SimpleNamespace(book=None), ranks=[0, 1])
+    watched = _WatchedWindow(watch, flag, "world")
+    assert watched.all_reduce_in_c(np.ones(4, np.float32), np.add, 0) is False
+    assert flag._signalled == [0, 0]
 
 
 def test_without_a_compiler_python_does_it(monkeypatch):
