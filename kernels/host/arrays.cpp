@@ -69,9 +69,3 @@ MINIDL_EXPORT int minidl_start(const unsigned char* packed, Kernel* kernel) {
   }
   return kernel->launcher(launch);
 }
-
-// Returns 1 if this Python and this NumPy have the layout of Array.
-MINIDL_EXPORT int minidl_knows_arrays(const Array* a, const void* type, const void* elements,
-                                      const void* dtype, int flags) {
-  return a->type == type && a->elements == elements && a->dtype == dtype && a->flags == flags;
-}

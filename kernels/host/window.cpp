@@ -100,8 +100,3 @@ MINIDL_EXPORT int minidl_window_all_reduce(const Call* call) {
   __atomic_store_n(&mine.signal[0], call->count, __ATOMIC_RELEASE);
   return minidl_window_add(call);
 }
-
-// Returns 1 if this Python and this NumPy have the layout of Array.
-MINIDL_EXPORT int minidl_window_knows(const Array* x, const void* elements, int flags) {
-  return x->elements == elements && x->flags == flags;
-}

@@ -34,7 +34,7 @@ import numpy as np
 from minidl.comm.call_code import BITS, check_code
 from minidl.comm.checks import size_mismatch
 from minidl.comm.labels import current_code, current_label
-from minidl.cuda.host import compiler
+from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.includes import KernelError
 
 KINDS = 2  # the number of kinds of signals; shared_memory.py needs two
@@ -217,10 +217,7 @@ def functions_in_c():
         library = compiler.load_host("window", flags, "window.cpp")
     except (KernelError, OSError):
         return None
-    knows = library.minidl_window_knows
-    knows.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
-    x = np.zeros(1, np.float32)
-    if not knows(id(x), x.ctypes.data, x.flags.num):
+    if not cpu.arrays_are_known(library):
         return None
     functions = library.minidl_window_all_reduce, library.minidl_window_add
     for function in functions:

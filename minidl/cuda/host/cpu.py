@@ -94,7 +94,7 @@ class CpuKernel:
     def _what_start_needs(self):
         """Returns the address of a struct Kernel of kernels/host/arrays.cpp. Returns None if
         NumPy's arrays do not have the memory layout that arrays.cpp expects."""
-        if not arrays_are_known():
+        if not arrays_are_known(runtime()):
             return None
         wanted, launcher = self.signature.wanted(), ctypes.cast(self.launcher, ctypes.c_void_p)
         n_bytes = 40 + 8 * len(self.signature.parameters)
@@ -355,11 +355,12 @@ def runtime():
 
 
 @functools.cache
-def arrays_are_known():
-    """Returns True if arrays.cpp knows the memory layout of the installed NumPy's arrays."""
+def arrays_are_known(library):
+    """Returns True if arrays.h knows the memory layout of the installed NumPy's arrays. library: a
+    ctypes.CDLL whose code includes arrays.h."""
     a = np.empty(3)
     what = id(a), id(np.ndarray), a.ctypes.data, id(a.dtype)
-    return bool(runtime().minidl_knows_arrays(*map(ctypes.c_void_p, what), a.flags.num))
+    return bool(library.minidl_knows_arrays(*map(ctypes.c_void_p, what), a.flags.num))
 
 
 def why_missing(source, name, alone=False):

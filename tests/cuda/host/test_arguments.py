@@ -152,7 +152,7 @@ def test_what_only_python_knows_to_be_right_runs_too(launch):
 
 @pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler")
 def test_the_layout_of_an_array_is_compared_with_numpys_own_answers():
-    assert cpu.arrays_are_known()
+    assert cpu.arrays_are_known(cpu.runtime())
     a = np.zeros(3)
     right = id(a), id(np.ndarray), a.ctypes.data, id(a.dtype)
     for i in range(4):
