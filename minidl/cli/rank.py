@@ -71,7 +71,8 @@ def main():
 def _links(where):
     """Returns two connections to the launcher: one for the guard, and one for the rank. Returns
     None if the launcher cannot be reached. If the launcher has ended, its host refuses the
-    connection, and this function ends the process."""
+    connection, and this function ends the process. If the launcher ends during the call, its host
+    resets the connection, or the pipe is broken. Then this function ends the process, too."""
     addresses, port, token = where.split(",")
     addresses = [(address, int(port)) for address in addresses.split("+")]
     door = runpy.run_path(DOOR)  # `import` would import the package minidl, too
@@ -83,7 +84,7 @@ def _links(where):
                                     hydra="PMI_FD" in os.environ)  # True under MPICH's mpiexec
             lines.connection.settimeout(None)
             links.append(lines)
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError):
         sys.stderr.write("minidl run: the launcher has ended, so this rank ends\n")
         os._exit(1)
     except OSError as error:

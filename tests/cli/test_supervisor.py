@@ -330,6 +330,29 @@ def test_a_rank_whose_launcher_is_gone_does_not_begin(tmp_path):
     assert "the launcher has ended, so this rank ends" in run.stderr
 
 
+@pytest.mark.parametrize("error, ends", [
+    (ConnectionRefusedError, True), (ConnectionResetError, True), (BrokenPipeError, True),
+    (TimeoutError, False), (OSError, False)])
+def test_a_rank_whose_launcher_ends_during_its_call_ends(error, ends, monkeypatch, capfd):
+    """Red before: a launcher was killed while a rank called it. The host reset the connection, and
+    the rank went on alone and waited for ever in world()."""
+    def call(*_, **__):
+        raise error("no")
+
+    def leave(status):
+        raise SystemExit(status)
+
+    monkeypatch.setattr(rank_file.runpy, "run_path", lambda _: vars(door) | {"call": call})
+    monkeypatch.setattr(rank_file.os, "_exit", leave)
+    if not ends:
+        assert rank_file._links("127.0.0.1,1,token") is None
+        assert "cannot reach the launcher (no)" in capfd.readouterr().err
+        return
+    with pytest.raises(SystemExit, match="1"):
+        rank_file._links("127.0.0.1,1,token")
+    assert "the launcher has ended, so this rank ends" in capfd.readouterr().err
+
+
 # -- a run that heals
 
 
