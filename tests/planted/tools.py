@@ -236,8 +236,13 @@ BUGS = [
     Bug(
         "a rank begins without its launcher",
         "minidl/cli/rank.py", "_links",
-        "except ConnectionRefusedError", "except ZeroDivisionError",
+        "except (ConnectionRefusedError, ", "except (",
         "tests/cli/test_supervisor.py::test_a_rank_whose_launcher_is_gone_does_not_begin"),
+    Bug(
+        "a rank goes on alone if its launcher is killed during its call",
+        "minidl/cli/rank.py", "_links",
+        "ConnectionResetError, ", "",
+        "tests/cli/test_supervisor.py::test_a_rank_whose_launcher_ends_during_its_call_ends"),
     Bug(
         "a profile that cannot be written ends with a traceback",
         "minidl/cli/profiled.py", "around",
