@@ -87,9 +87,13 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *,
     function at a time.
 
     chunk_bytes: the largest size of a chunk, in bytes."""
-    flat = chunks.flat(x)
     if t.size > 1:
         window = t.shared(2 * HALF_BYTES)
+        if x.nbytes * t.size <= WHOLE_BYTES and window.all_reduce_in_c(x, op):
+            window.moved(window.others, x.nbytes, x.nbytes)
+            return x
+    flat = chunks.flat(x)
+    if t.size > 1:
         if staging.on_device(flat):
             with staging.on_host(t, flat) as host:  # the window is in the host's memory
                 _through(window, host, op, t.size, chunk_bytes)
@@ -139,16 +143,14 @@ def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
 
 def _whole(window, x, op):
     n_bytes, half = x.nbytes, window.take_turns(1) % 2
-    if not window.all_reduce_in_c(x, op, half):
-        pieces = window.halves(x.dtype, len(x))[half]
-        pieces[window.rank][...] = x
-        window.signal(ARRIVED, n_bytes)
-        window.wait(ARRIVED)
-        op(pieces[0], pieces[1], out=x)
-        for piece in pieces[2:]:
-            op(x, piece, out=x)
-    for peer in window.others:
-        window.moved(peer, n_bytes, n_bytes)
+    pieces = window.halves(x.dtype, len(x))[half]
+    pieces[window.rank][...] = x
+    window.signal(ARRIVED, n_bytes)
+    window.wait(ARRIVED)
+    op(pieces[0], pieces[1], out=x)
+    for piece in pieces[2:]:
+        op(x, piece, out=x)
+    window.moved(window.others, n_bytes, n_bytes)
 
 
 def _in_segments(window, x, op, n_bytes):
@@ -181,7 +183,7 @@ def _in_segments(window, x, op, n_bytes):
         for term in terms[2:]:
             op(total, term, out=total)
         for peer in window.others:
-            window.moved(peer, total.nbytes, segment[peer].nbytes)
+            window.moved([peer], total.nbytes, segment[peer].nbytes)
         window.signal(REDUCED, x.nbytes)
 
         if i + 1 < len(segments):
@@ -191,4 +193,4 @@ def _in_segments(window, x, op, n_bytes):
         for c in range(n):
             np.copyto(segment[c], slots(i, c)[c])
         for peer in window.others:
-            window.moved(peer, segment[peer].nbytes, total.nbytes)
+            window.moved([peer], segment[peer].nbytes, total.nbytes)

@@ -9,8 +9,6 @@ raises no error. The error comes from Tensor.array_to_change and tells what to d
 Test: tests/comm/test_tensors.py   Used by: collective.py
 """
 
-import functools
-
 from minidl.backend import address
 from minidl.nest import each
 
@@ -18,22 +16,28 @@ from minidl.nest import each
 def is_tensor(x):
     """Returns True if x is a Tensor. comm/ does not import the class Tensor. So this function
     looks for an attribute that only Tensors have."""
-    return _is_tensor_class(type(x))
+    return _tensor_classes[type(x)]
 
 
-@functools.lru_cache(1000)
-def _is_tensor_class(cls):
-    return hasattr(cls, "array_to_change")
+class _TensorClasses(dict):
+    """For each class that was asked for: True if it is a class of Tensors."""
+
+    def __missing__(self, cls):
+        self[cls] = hasattr(cls, "array_to_change")
+        return self[cls]
+
+
+_tensor_classes = _TensorClasses()
 
 
 def has_tensor(args, kwargs):
     """Returns True if an argument of a call is a Tensor. Every collective calls this function, and
     a small all-reduce takes only a few microseconds. So these are plain loops over the classes."""
     for x in args:
-        if _is_tensor_class(type(x)):
+        if _tensor_classes[type(x)]:
             return True
     for x in kwargs.values():
-        if _is_tensor_class(type(x)):
+        if _tensor_classes[type(x)]:
             return True
     return False
 

@@ -298,6 +298,12 @@ BUGS = [
         "n_bytes = length * dtype.itemsize", "n_bytes = (length + 1) * dtype.itemsize",
         "tests/comm/transport/test_window.py::test_the_views_have_the_length_of_their_array"),
     Bug(
+        "an all-reduce in C takes no turn, so the next one uses the same half of the window",
+        "minidl/comm/transport/window.py", "Flags.all_reduce_in_c",
+        "turn + 1, count", "turn, count",
+        "tests/comm/transport/test_window_in_c.py"
+        "::test_the_bits_are_those_of_python_on_every_rank"),
+    Bug(
         "the code in C adds rank 0's array twice",
         "kernels/host/window.cpp", "minidl_window_add",
         "ranks[1].piece", "ranks[0].piece",
@@ -316,7 +322,7 @@ BUGS = [
     Bug(
         "a Watch knows nothing of a wait in C",
         "minidl/comm/observe/watch.py", "_WatchedWindow.all_reduce_in_c",
-        "return False", "return self._window.all_reduce_in_c(x, op, half)",
+        "return False", "return self._window.all_reduce_in_c(x, op)",
         "tests/comm/transport/test_window_in_c.py::test_under_a_watch_python_does_it"),
     Bug(
         "the code in C does not wait for its peers",

@@ -247,9 +247,10 @@ class _CountedWindow:
     def __getattr__(self, name):
         return getattr(self._window, name)
 
-    def moved(self, peer, n_read, n_given):
-        self._window.moved(peer, n_read, n_given)
-        self._ledger._moved(peer, n_read, n_given)
+    def moved(self, peers, n_read, n_given):
+        self._window.moved(peers, n_read, n_given)
+        for peer in peers:
+            self._ledger._moved(peer, n_read, n_given)
 
 
 @functools.cache

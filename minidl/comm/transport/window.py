@@ -121,15 +121,16 @@ class Window(ABC):
         called wait() with this kind. Call signal() first: wait() compares the other ranks' notes
         with the note of this rank's signal. Raises SizeMismatch if the notes differ."""
 
-    def all_reduce_in_c(self, x, op, half):
+    def all_reduce_in_c(self, x, op):
         """Does the whole all-reduce of a short array x by C code, as shared_memory.py does it in
-        Python. Returns False, and has done nothing, if there is no C code for x and op, or in this
-        class. half: which half of the window the call uses."""
+        Python. Takes one turn. Returns False, and has done nothing, if there is no C code for x and
+        op, or in this class."""
         return False
 
-    def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
-        """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads
-        n_given bytes of this rank's piece. This base class records nothing."""
+    def moved(self, peers, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
+        """Records that this rank reads n_read bytes of each peer's piece, and that each peer reads
+        n_given bytes of this rank's piece. peers: a list of ranks. This base class records
+        nothing."""
 
 
 class Flags(Window):
@@ -179,17 +180,17 @@ class Flags(Window):
             if words[peer][place] != mine:
                 self._compare(peer, mine, words[peer][place])
 
-    def all_reduce_in_c(self, x, op, half):
+    def all_reduce_in_c(self, x, op):
         if self._in_c is None or op is not np.add or x.dtype is not FLOAT32:
             return False
         all_reduce, add = self._in_c
-        count, n_bytes = self._signalled[ARRIVED] + 1, x.nbytes
+        count, n_bytes, turn = self._signalled[ARRIVED] + 1, x.nbytes, self._turn
         note = n_bytes + (current_code() << NOTE_BITS)
-        call = PACK_CALL(self._address, id(x), n_bytes, half, count, note)
+        call = PACK_CALL(self._address, id(x), n_bytes, turn % 2, count, note)
         result = all_reduce(call)
         if result == REFUSED:
             return False
-        self._signalled[ARRIVED] = count
+        self._turn, self._signalled[ARRIVED] = turn + 1, count
         if result == DONE:
             self._waited[ARRIVED] = count
         else:  # a peer is late, or its note differs
@@ -253,8 +254,9 @@ class Messages(Window):
         for peer in self.others:
             self._compare(peer, int(self._notes[self.rank][place]), int(self._notes[peer][place]))
 
-    def moved(self, peer, n_read, n_given):
-        self._charge(n_read * self._betas[peer])
+    def moved(self, peers, n_read, n_given):
+        for peer in peers:
+            self._charge(n_read * self._betas[peer])
 
 
 _EMPTY = np.empty(0, np.uint8)

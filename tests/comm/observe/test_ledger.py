@@ -96,7 +96,7 @@ def test_the_report_lists_rows_and_total(t):
 @ranks(2)
 def test_of_a_window_reads_are_received_and_what_others_read_is_sent(t):
     ledger = Ledger(t)
-    ledger.shared(64).moved(1 - t.rank, 5, 3)
+    ledger.shared(64).moved([1 - t.rank], 5, 3)
     assert ledger.rows == {
         (t.ranks, "point-to-point", t.ranks[1 - t.rank], here(-2)): Count(3, 0, 5, 0)
     }

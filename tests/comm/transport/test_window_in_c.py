@@ -46,6 +46,12 @@ def on_ranks(flags, work):
     return results
 
 
+def reduced(flag, x):
+    """Rank flag.rank's all-reduce of x through its window."""
+    t = SimpleNamespace(size=len(flag.pieces), shared=lambda n_bytes: flag)
+    return shared_memory.all_reduce.__wrapped__(t, x)
+
+
 def arrays(n, length):
     """An array for each rank: large and small numbers, infinities, zeros and tiny numbers."""
     rng = np.random.default_rng(length)
@@ -69,10 +75,11 @@ def test_the_bits_are_those_of_python_on_every_rank(n, in_python):
         for x in given[2:]:
             want += x
         xs = given.copy()
-        assert on_ranks(flags, lambda f, xs=xs: shared_memory._whole(f, xs[f.rank], np.add)) == (
-            [None] * n)
+        results = on_ranks(flags, lambda f, xs=xs: reduced(f, xs[f.rank]))
+        assert all(result.base is xs for result in results)  # in place
         assert all(x.tobytes() == want.tobytes() for x in xs), length
         assert [f._signalled[ARRIVED] for f in flags] == [f._waited[ARRIVED] for f in flags]
+    assert [f.take_turns(0) for f in flags] == [8] * n  # one turn for each of the 8 lengths
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -86,16 +93,27 @@ def test_a_peer_that_is_late_is_waited_for():
         def work(flag, xs=xs):
             if flag is late:
                 time.sleep(0.03)  # much longer than C looks
-            return shared_memory._whole(flag, xs[flag.rank], np.add)
+            reduced(flag, xs[flag.rank])
 
         assert on_ranks([late, early], work) == [None, None]
         assert xs[0].tobytes() == xs[1].tobytes() == want.tobytes()
 
 
+def test_an_array_of_two_axes_is_added_and_a_strided_one_too():
+    """C adds the first in place; of the second Python adds a copy."""
+    flags = windows(2)
+    whole = [np.full((3, 4), 1 + rank, np.float32) for rank in range(2)]
+    strided = [np.full((3, 8), 1 + rank, np.float32)[:, ::2] for rank in range(2)]
+    for xs, in_place in ((whole, True), (strided, False)):
+        results = on_ranks(flags, lambda f, xs=xs: reduced(f, xs[f.rank]))
+        for x, result in zip(xs, results, strict=True):
+            assert (result == np.full((3, 4), 3)).all() and (result is x) == in_place
+
+
 def test_a_size_that_differs_raises_on_every_rank():
     flags = windows(2)
     xs = np.ones(8, np.float32), np.ones(9, np.float32)
-    found = on_ranks(flags, lambda f: shared_memory._whole(f, xs[f.rank], np.add))
+    found = on_ranks(flags, lambda f: reduced(f, xs[f.rank]))
     assert all(isinstance(error, SizeMismatch) for error in found)
     assert "rank 0" in str(found[0]) and "got 36" in str(found[0])
 
@@ -111,8 +129,9 @@ def test_what_c_does_not_add_is_left_to_python():
     for x, op in [(np.ones(4), np.add), (np.ones(4, np.float16), np.add), (swapped, np.add),
                   (np.ones(4, np.int32), np.add), (np.ones(4, np.float32), np.maximum),
                   (read_only, np.add), (unaligned, np.add), (no_array, np.add)]:
-        assert flag.all_reduce_in_c(x, op, 0) is False
+        assert flag.all_reduce_in_c(x, op) is False
     assert flag._signalled == [0, 0] and not flag.pieces[0].any(), "nothing has been done"
+    assert flag.take_turns(0) == 0
     assert flag._in_c is not None
 
 
@@ -122,7 +141,7 @@ def test_under_a_watch_python_does_it():
     peer._words[ARRIVED][peer.rank][0] = 100
     watch = SimpleNamespace(_lookout=SimpleNamespace(book=None), ranks=[0, 1])
     watched = _WatchedWindow(watch, flag, "world")
-    assert watched.all_reduce_in_c(np.ones(4, np.float32), np.add, 0) is False
+    assert watched.all_reduce_in_c(np.ones(4, np.float32), np.add) is False
     assert flag._signalled == [0, 0]
 
 
@@ -134,7 +153,7 @@ def test_without_a_compiler_python_does_it(monkeypatch):
         assert flags[0]._in_c is None
         xs = arrays(2, 20)
         want = xs[0] + xs[1]
-        assert on_ranks(flags, lambda f: shared_memory._whole(f, xs[f.rank], np.add)) == [None] * 2
+        on_ranks(flags, lambda f: reduced(f, xs[f.rank]))
         assert xs[0].tobytes() == want.tobytes()
     finally:
         window.functions_in_c.cache_clear()
