@@ -160,9 +160,6 @@ def worker(args):
                        args.repeats)
     if t.rank == 0:
         write_figures({"seconds": times, "bytes": n_bytes}, args.measure)
-    if args.worker == "torch":
-        from torch import distributed
-        distributed.destroy_process_group()
 
 
 def run(args, kind, n):

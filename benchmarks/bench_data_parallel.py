@@ -101,7 +101,6 @@ def worker(args):
                        args.repeats)
     if t.rank == 0:
         write_figures(times, args.measure)
-    torch.distributed.destroy_process_group()
 
 
 def check(t, losses, models):

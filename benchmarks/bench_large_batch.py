@@ -255,9 +255,6 @@ def worker(args):
                        args.repeats)
     if t.rank == 0:
         write_figures(times, args.measure)
-    if args.worker == "torch":
-        from torch import distributed
-        distributed.destroy_process_group()
 
 
 def run(args, kind, n, repeats=None):

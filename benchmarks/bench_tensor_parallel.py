@@ -166,9 +166,6 @@ def worker(args):
                        args.repeats)
     if t.rank == 0:
         write_figures(times, args.measure)
-    if args.worker == "torch":
-        from torch import distributed
-        distributed.destroy_process_group()
 
 
 def experts_worker(args):

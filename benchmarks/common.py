@@ -11,6 +11,7 @@ and more on luck. A goal is compared with the median.   Test: tests/benchmarks/t
 """
 
 import argparse
+import atexit
 import functools
 import importlib.metadata
 import json
@@ -312,7 +313,10 @@ def write_figures(figures, path):
 
 
 def start_gloo(t):
-    """Starts torch.distributed over gloo for t's ranks. They connect by a port of this host."""
+    """Starts torch.distributed over gloo for t's ranks. They connect by a port of this host.
+
+    The group is destroyed before Python ends. A thread of gloo frees its last tensor late. If it
+    did so while Python ends, the process would be aborted."""
     import socket
 
     from torch import distributed
@@ -327,6 +331,7 @@ def start_gloo(t):
     naive.all_reduce(t, port)
     distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port[0]}", rank=t.rank,
                                    world_size=t.size)
+    atexit.register(distributed.destroy_process_group)
     return distributed
 
 
