@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # exit status of a benchmark that this machine cannot run; automake uses 77, too
 LOAD = os.getloadavg()[0]  # the load before anything is measured
 QUIET_S = 0.06  # seconds. After a call, onnxruntime's threads use the processors for 36 ms
+GLOO_S = 0.2  # seconds in which gloo's threads free their last tensors, before Python ends
 ONE_ROUND = os.environ.get("MINIDL_ONE_ROUND") == "1"  # True under run_all.py --quick
 NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
@@ -315,8 +316,8 @@ def write_figures(figures, path):
 def start_gloo(t):
     """Starts torch.distributed over gloo for t's ranks. They connect by a port of this host.
 
-    The group is destroyed before Python ends. A thread of gloo frees its last tensor late. If it
-    did so while Python ends, the process would be aborted."""
+    A thread of gloo frees its last tensor a little after the collective has returned. If it does so
+    while Python ends, the process is aborted. So Python ends a little later."""
     import socket
 
     from torch import distributed
@@ -332,6 +333,7 @@ def start_gloo(t):
     distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port[0]}", rank=t.rank,
                                    world_size=t.size)
     atexit.register(distributed.destroy_process_group)
+    atexit.register(time.sleep, GLOO_S)  # functions of atexit run in reverse order
     return distributed
 
 
