@@ -18,8 +18,11 @@ time / the time of "ours"). If it is above 1, "ours" is faster.
                   so a copy is the bound for arrays larger than the caches. copy/ours shows how
                   near ours comes to this bound
 
-Goals: MPI's ratio is at least 0.8 from 64 KiB, 1.0 from 1 MiB and 1.3 from 16 MiB. gloo's ratio is
-at least 2 at every size.
+Goals: MPI's ratio is at least 0.8, from 1 MiB it is at least 1.0, and from 16 MiB at least 1.3.
+gloo's ratio is at least 2 at every size. One goal is out of reach: on 2 ranks Open MPI sums 1 KiB
+in 1.0 us at best, and 4 KiB in 1.6 us. In minidl a collective that does nothing takes 1.35 us,
+because it makes the code and the label of the call. The copies, signals and sums of 4 KiB take
+1.0 us more.
 
 Last, the benchmark simulates an all-reduce of 1,024 ranks in this process. The whole benchmark
 takes about 5 minutes, and 1 minute with --quick.
@@ -43,9 +46,9 @@ from minidl.comm.labels import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)
-MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (64, 0.8))  # (smallest size in KiB, goal)
+MPI_BARS = ((16 << 10, 1.3), (1 << 10, 1.0), (0, 0.8))  # (smallest size in KiB, goal)
 GLOO_BAR = 2.0
-SHOWN = (64, 1 << 10, 16 << 10, 64 << 10, 256 << 10)  # the sizes in docs/figures.md, in KiB
+SHOWN = (1, 4, 64, 1 << 10, 16 << 10, 256 << 10)  # the sizes in docs/figures.md, in KiB
 
 
 def options():
@@ -142,6 +145,13 @@ def size_of(kib):
     return f"{kib >> 10} MiB" if kib >> 10 else f"{kib} KiB"
 
 
+def sizes_of(many):
+    """Returns a text such as "1 / 4 KiB, 1 / 16 MiB" for sizes in KiB, the smallest first."""
+    kib, mib = [str(k) for k in many if k < 1 << 10], [str(k >> 10) for k in many if k >> 10]
+    parts = " / ".join(kib) + " KiB" * bool(kib), " / ".join(mib) + " MiB" * bool(mib)
+    return ", ".join(filter(None, parts))
+
+
 def figures_of(times, chosen):
     """Returns the functions' median times and ratios for one size, a dict. chosen: the algorithm
     that select.all_reduce chose."""
@@ -233,8 +243,8 @@ def report(figures):
             shown = [kib for kib in SHOWN if kib in sizes and peer in sizes[kib]["ratio"]]
             if shown:
                 speeds = " / ".join(number(sizes[kib]["ratio"][peer]) for kib in shown)
-                names = " / ".join(map(size_of, shown)).replace(" MiB /", " /")
-                rows.append(row(f"the chosen all-reduce, {names}, {run['ranks']} ranks", name,
+                rows.append(row(f"the chosen all-reduce, {sizes_of(shown)}, {run['ranks']} ranks",
+                                name,
                                 f"{speeds} times its speed", mine))
             bars += mine
         if 64 << 10 in sizes:

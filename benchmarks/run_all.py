@@ -188,13 +188,13 @@ def table(results):
              "|---|---|---|---|---|---|"]
     entries = results["benchmarks"].values()
     for e in entries:
-        by_name, command = {b["what"]: b for b in e["bars"]}, f"`{e['command']}`"
+        by_name, command = {b["what"]: b for b in e["bars"]}, None
         for row in e["rows"]:
+            command = "the same" if command else f"`{e['command']}`{when(e, results)}"
             bars = [by_name[what] for what in row["bars"]]
-            cells = [row["question"], row["peer"], row["figure"] + when(e, results),
+            cells = [row["question"], row["peer"], row["figure"],
                      *((goal(bars), reached(bars)) if bars else ("", "")), command]
             lines.append(f"| {' | '.join(cells)} |")
-            command = "the same"
     notes = [f"- `{e['command']}`: {e['note']}. Its figures are of {e['date'] or 'no date yet'}."
              for e in entries if e["note"]]
     return "\n".join(lines + [""] * bool(notes) + notes) + "\n"

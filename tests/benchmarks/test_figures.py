@@ -136,7 +136,7 @@ def test_a_benchmark_hands_over_figures_bars_and_rows_and_what_it_left_out(run):
 def test_one_that_fails_keeps_its_last_figures_with_their_date_and_says_why(run, body, note):
     results = run(body, BEFORE)
     text = run_all.table(results)
-    assert "| 1.5 times (2001-02-03, An Older Machine) | >= 2 | no |" in text
+    assert "| 1.5 times | >= 2 | no | `python bench_x.py` (2001-02-03, An Older Machine) |" in text
     assert f"`python bench_x.py`: {results['date']} {note}. Its figures are of 2001-02-03." in text
 
 
@@ -148,7 +148,7 @@ def test_one_that_fails_at_first_is_not_dropped(run):
 def test_one_that_was_not_asked_for_keeps_its_figures(run):
     results = run("1 / 0", BEFORE, only=())
     assert results["benchmarks"] == BEFORE["benchmarks"]
-    assert "1.5 times (2001-02-03, An Older Machine)" in run_all.table(results)
+    assert "`python bench_x.py` (2001-02-03, An Older Machine) |" in run_all.table(results)
 
 
 def test_a_benchmark_that_needs_pytorch_says_so(monkeypatch, capsys):
