@@ -79,9 +79,12 @@ def check_call(name, t, x=None, op=None, *_, **__):
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport as its first argument, such as comm.world(); "
                         f"got {type(t).__name__}")
-    if isinstance(x, (list, tuple, int, float)) or type(op) is str:
-        raise TypeError(f"rank {t.rank}: {name} wants an array or a Tensor, and an op that is a "
-                        f"function, such as np.add; got {type(x).__name__}, and op={op!r}")
+    if isinstance(x, (list, tuple, int, float)):
+        raise TypeError(f"rank {t.rank}: {name} wants an array or a Tensor; "
+                        f"got {type(x).__name__}")
+    if type(op) is str:
+        raise TypeError(f"rank {t.rank}: {name} wants an op that is a function, such as np.add; "
+                        f"got op={op!r}")
 
 
 def check_flat(t, x):

@@ -227,7 +227,7 @@ def push(t, name="user", grads=(2, 8), partition=0):
         (1, lambda t: push(t, name="item"), "name of a table, one of user; got 'item'"),
         (1, lambda t: push(t, grads=(2, 4)), "from 0 to 3; got shape (2, 4)"),
         (1, lambda t: push(t, partition=9), "got shape (2, 8) and partition 9"),
-        (2, lambda t: ring.all_reduce(t, [1, 2]), "rank 0: ring.all_reduce wants an array"),
+        (2, lambda t: ring.all_reduce(t, [1, 2]), "wants an array or a Tensor; got list"),
         (2, lambda t: ring.all_reduce(t, np.zeros(3), op="sum"), "a function, such as np.add"),
         (2, lambda t: ring.all_reduce(np.zeros(3), t), "wants a transport as its first argument"),
     ],
